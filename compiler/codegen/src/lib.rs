@@ -1,0 +1,1 @@
+//! Tile IR to MLIR to LLVM to PTX.

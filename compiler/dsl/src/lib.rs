@@ -1,0 +1,1 @@
+//! The words that Tegula kernels are written in.

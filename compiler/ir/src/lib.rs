@@ -1,0 +1,1 @@
+//! Tile IR: types, operations, layouts, passes and the tile interpreter.

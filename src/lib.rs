@@ -1,0 +1,1 @@
+//! A tile-level GPU kernel language embedded in Rust.

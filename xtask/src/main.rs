@@ -1,0 +1,2 @@
+//! Set-up, tests, demo and bundles: `cargo xtask help`.
+fn main() {}
