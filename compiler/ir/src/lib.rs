@@ -1,1 +1,22 @@
-//! Tile IR: types, operations, layouts, passes and the tile interpreter.
+//! Tile IR: the structured SSA form between the language and the code generator.
+//!
+//! * [`types`], [`op`], [`kernel`]: what the IR is made of; [`builder`] appends to it.
+//! * [`layout`]: where the elements of a tile live, as linear maps over F2.
+//!
+//! The crate knows neither LLVM nor CUDA: everything here runs and is tested on any machine.
+
+pub mod builder;
+pub mod kernel;
+/// Stands in until `layout/` lands (replace this inline module by `pub mod layout;`).
+pub mod layout {
+    /// A linear layout.
+    #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+    pub struct LinearLayout;
+}
+pub mod op;
+pub mod types;
+
+pub use builder::Builder;
+pub use kernel::{Block, Kernel, Loc, Op, SourceLoc, Value};
+pub use op::Opcode;
+pub use types::{Elem, ElemType, Shape, Type};

@@ -1,0 +1,515 @@
+//! The operations of tile IR and what each means.
+//!
+//! An operation is an [`Opcode`] (with its attributes inside), operands, results and regions. One generic shape for all keeps
+//! printing, parsing, hashing and rewriting free of per-operation code; what an operation demands of its types is
+//! checked in one place, `verify/`, and what it computes is defined by the interpreter (`interp/`), which is the oracle.
+//!
+//! # Numerics, said once
+//! * Every float operation rounds to the nearest even of its element type, once. f16 and bf16 operations round after every
+//!   operation (an implementation may compute in f32 and round).
+//! * Subnormals are kept. NaN payloads are not specified. No operation assumes the absence of NaN or infinity.
+//! * Integers wrap. Division truncates towards zero; division by zero, and `MIN / -1`, give an unspecified value
+//!   but are not undefined behaviour. A shift by the width or more gives 0 (or the sign, for `shr` of a signed type).
+
+use smallvec::SmallVec;
+
+use crate::kernel::{Block, Loc, Value};
+use crate::types::Elem;
+
+/// Operations on one value, element by element.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UnaryOp {
+    /// Arithmetic negation of an integer or a float.
+    Neg,
+    /// Absolute value of an integer or a float; `abs(MIN)` wraps.
+    Abs,
+    /// Bitwise complement of an integer, negation of an `i1`.
+    Not,
+    /// e to the x (floats).
+    Exp,
+    /// 2 to the x (floats).
+    Exp2,
+    /// Natural logarithm; NaN below zero, −∞ at zero.
+    Log,
+    /// Logarithm to base 2.
+    Log2,
+    /// Square root, correctly rounded for f32 and f64.
+    Sqrt,
+    /// 1 / sqrt(x).
+    Rsqrt,
+    /// Sine of an angle in radians, of any magnitude.
+    Sin,
+    /// Cosine of an angle in radians, of any magnitude.
+    Cos,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// The error function.
+    Erf,
+    /// 1 / (1 + e^−x).
+    Sigmoid,
+    /// Largest integer not above x.
+    Floor,
+    /// Smallest integer not below x.
+    Ceil,
+    /// Nearest integer, ties to even.
+    Round,
+    /// Integer part (towards zero).
+    Trunc,
+    /// Number of one bits of an integer.
+    PopCount,
+    /// Number of leading zero bits of an integer (the width, for 0).
+    LeadingZeros,
+}
+
+/// Operations on two values of one type and shape, element by element.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BinaryOp {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient; IEEE for floats, truncating for integers.
+    Div,
+    /// Remainder with the sign of the dividend (`fmod` for floats).
+    Rem,
+    /// Bitwise and (integers, i1).
+    And,
+    /// Bitwise or (integers, i1).
+    Or,
+    /// Bitwise exclusive or (integers, i1).
+    Xor,
+    /// Shift left.
+    Shl,
+    /// Shift right; arithmetic for signed types, logical for unsigned ones.
+    Shr,
+    /// The smaller; of a number and a NaN, the number (IEEE `minNum`). −0 is less than +0.
+    Min,
+    /// The larger; of a number and a NaN, the number (IEEE `maxNum`). −0 is less than +0.
+    Max,
+    /// The smaller; NaN if either is NaN (IEEE 754-2019 `minimum`). Floats only.
+    Minimum,
+    /// The larger; NaN if either is NaN (IEEE 754-2019 `maximum`). Floats only.
+    Maximum,
+    /// The upper half of the full product of two 32- or 64-bit integers.
+    MulHi,
+}
+
+/// Comparisons; ordered, so false when a NaN is compared, but for `Ne`, which is then true.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum CmpOp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// A literal; floats by their f64 bits, so that it can be compared and hashed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Literal {
+    /// An integer (a u64 by its bit pattern) or a truth value (0, 1).
+    Int(i64),
+    /// The bits of an f64 that is exactly representable in the element type.
+    Float(u64),
+}
+
+impl Literal {
+    /// A float literal.
+    pub fn float(x: f64) -> Literal {
+        Literal::Float(x.to_bits())
+    }
+
+    /// The value as f64 (integers converted).
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Literal::Int(i) => i as f64,
+            Literal::Float(b) => f64::from_bits(b),
+        }
+    }
+}
+
+/// How a cast rounds when the value is not representable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Rounding {
+    /// Float to float and integer to float: nearest, ties to even. Float to integer: towards zero.
+    #[default]
+    Default,
+    /// Towards zero.
+    TowardZero,
+}
+
+/// The arithmetic of a dot of f32 operands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum DotPrecision {
+    /// IEEE arithmetic of the operand type (f16/bf16 products are exact in f32).
+    #[default]
+    Ieee,
+    /// f32 operands are rounded to TF32 (10 mantissa bits) for the tensor core.
+    Tf32,
+}
+
+/// Memory order of an atomic.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[allow(missing_docs)]
+pub enum MemOrder {
+    Relaxed,
+    Acquire,
+    Release,
+    #[default]
+    AcqRel,
+}
+
+/// The threads an atomic synchronises with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[allow(missing_docs)]
+pub enum MemScope {
+    Cta,
+    #[default]
+    Gpu,
+    System,
+}
+
+/// Atomic read-modify-write operations.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum AtomicOp {
+    Add,
+    Min,
+    Max,
+    And,
+    Or,
+    Xor,
+    Xchg,
+}
+
+/// How long a line should stay in L2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[allow(missing_docs)]
+pub enum CacheHint {
+    #[default]
+    Normal,
+    EvictFirst,
+    EvictLast,
+}
+
+/// What a view load yields outside the view.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[allow(missing_docs)]
+pub enum Padding {
+    #[default]
+    Zero,
+    NegInf,
+    PosInf,
+    NaN,
+}
+
+/// A promise of the programmer about an integer or pointer value. A wrong promise is undefined on a GPU; the
+/// interpreter checks it and reports the line.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Assumption {
+    /// Every element (an address, for pointers: in elements of the pointee) is a multiple of this.
+    MultipleOf(u64),
+    /// Along the last dimension, runs of this many elements are consecutive.
+    Contiguous(u64),
+}
+
+/// Hints on a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct LoopHints {
+    /// Depth of the software pipeline; `None` leaves it to the kernel's default, 1 turns it off.
+    pub stages: Option<u32>,
+    /// Unroll this many times; `None` leaves it to LLVM.
+    pub unroll: Option<u32>,
+}
+
+/// Permutations and shapes in opcodes.
+pub type Dims = SmallVec<[u32; 4]>;
+
+/// The operations. Operand and result types are written `operands → results`; `T` is any tile type, and operands of one
+/// operation agree in shape (and layout) unless said otherwise. The builder inserts broadcasts.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Opcode {
+    // ---- values from nothing
+    /// `→ T`: every element is the literal.
+    Const(Literal),
+    /// `→ tile<n x i32>`: `start, start + 1, …`.
+    Iota {
+        /// The first value.
+        start: i32,
+    },
+    /// `→ i32`: this program's index along a grid axis (0, 1, 2).
+    ProgramId(u8),
+    /// `→ i32`: the grid's extent along an axis.
+    NumPrograms(u8),
+
+    // ---- element by element
+    /// `T → T`.
+    Unary(UnaryOp),
+    /// `T, T → T`.
+    Binary(BinaryOp),
+    /// `T, T → i1`: compares values or pointers.
+    Cmp(CmpOp),
+    /// `i1, T, T → T`: the second where true, the third elsewhere. The condition has the same shape.
+    Select,
+    /// `T, T, T → T`: a·b + c with one rounding (floats).
+    Fma,
+    /// `T → U`: numeric conversion. Float → integer saturates, NaN gives 0. Integer → integer wraps. Into FP8/FP4
+    /// finite overflow saturates to the largest finite value; into f16/bf16/f32 it gives infinity. `i1` is 0 or 1; to `i1`: ≠ 0.
+    Cast(Rounding),
+    /// `T → U` of the same width: the bits unchanged.
+    Bitcast,
+    /// `ptr<E>, integer → ptr<E>`: moves by a number of elements (i32 is sign-extended, u32 zero-extended).
+    PtrAdd,
+
+    // ---- shape
+    /// `T → U`: stretches dimensions of extent 1, or a scalar to any shape. Same rank otherwise.
+    Broadcast,
+    /// `T → U`: inserts a dimension of extent 1.
+    Expand {
+        /// Position of the new dimension in the result.
+        axis: u8,
+    },
+    /// `T → U` with as many elements, in row-major order.
+    Reshape,
+    /// `T → U`: result dimension `i` is operand dimension `perm[i]`.
+    Permute {
+        /// The permutation.
+        perm: Dims,
+    },
+    /// `T, T → U`: a new last dimension of extent 2 holds the first and the second.
+    Join,
+    /// `T → U, U`: the inverse of `Join`.
+    Split,
+
+    // ---- along a dimension
+    /// `T₁, …, Tₙ → U₁, …, Uₙ`: folds dimension `axis` away. The region takes 2n scalars (n of the running value, n of the element) and yields
+    /// n; it must be associative and commutative up to rounding. The order is unspecified.
+    Reduce {
+        /// The dimension.
+        axis: u8,
+    },
+    /// `T₁, …, Tₙ → T₁, …, Tₙ`: inclusive prefix combination along `axis`. The region (as for `Reduce`) must be associative.
+    Scan {
+        /// The dimension.
+        axis: u8,
+        /// From the end to the start?
+        reverse: bool,
+    },
+    /// `T, integer U → U`: result[.., i, ..] = operand[.., index[.., i, ..], ..] along `axis`; other extents agree.
+    Gather {
+        /// The dimension.
+        axis: u8,
+    },
+
+    // ---- tensor cores
+    /// `tile<…×M×K×A>, tile<…×K×N×A>, tile<…×M×N×C> → tile<…×M×N×C>`: a·b + c, rank 2 or 3 (batched).
+    /// A/C: f64/f64, f32/f32, f16/f32, bf16/f32, f16/f16, i8/i32, u8/i32, f8e4m3/f32, f8e5m2/f32.
+    Dot(DotPrecision),
+
+    // ---- memory through views
+    /// `view → i64`: extent of dimension.
+    ViewDim(u8),
+    /// `view → i64`: stride of dimension, in elements.
+    ViewStride(u8),
+    /// `view → ptr`: the address of element 0.
+    ViewBase,
+    /// `ptr, i64 × rank (extents), i64 × rank (strides) → view`.
+    MakeView,
+    /// `view, integer scalar × rank → T`: a tile whose element 0 is at these offsets. Outside the view: the padding.
+    ViewLoad {
+        /// What lies outside.
+        padding: Padding,
+        /// Cache hint.
+        cache: CacheHint,
+    },
+    /// `view_mut, integer scalar × rank, T →`: stores what lies inside the view, drops the rest.
+    ViewStore {
+        /// Cache hint.
+        cache: CacheHint,
+    },
+
+    // ---- memory through pointers
+    /// `ptr T [, i1 mask [, other]] → T`: where the mask is false: `other`, or an unspecified value without it.
+    Load {
+        /// Cache hint.
+        cache: CacheHint,
+    },
+    /// `ptr T, T [, i1 mask] →`.
+    Store {
+        /// Cache hint.
+        cache: CacheHint,
+    },
+    /// `ptr T, T [, i1 mask] → T`: gives the old value (unspecified where masked off).
+    AtomicRmw {
+        /// The operation.
+        op: AtomicOp,
+        /// The order.
+        order: MemOrder,
+        /// The scope.
+        scope: MemScope,
+    },
+    /// `ptr T, T expected, T desired → T`: compare and swap; gives the old value.
+    AtomicCas {
+        /// The order.
+        order: MemOrder,
+        /// The scope.
+        scope: MemScope,
+    },
+
+    // ---- control
+    /// `lo, hi, step, init… → result…`: the region takes the index and the carried values, and yields the next ones. `lo`,
+    /// `hi`, `step` are scalars of one integer type; runs while `i < hi` (`step` > 0).
+    For(LoopHints),
+    /// `init… → result…`: two regions over the carried values: the first ends in `Condition`, the second (the body) in `Yield`.
+    While,
+    /// `i1 → result…`: two regions without arguments that yield the results. The condition is a scalar.
+    If,
+    /// Ends a region with its results.
+    Yield,
+    /// `i1, carried… →`: ends the first region of a `While`; what is carried goes to the body, or out.
+    Condition,
+
+    // ---- promises and help
+    /// `T → T`: the same value, with a promise.
+    Assume(Assumption),
+    /// `T… →`: prints a message and the values, prefixed with program id and element index.
+    Print {
+        /// Text before the values.
+        message: String,
+    },
+    /// `i1 →`: stops the kernel with the message where an element is false.
+    Assert {
+        /// The message.
+        message: String,
+    },
+
+    // ---- made by the scheduling passes
+    /// `T → T` with another layout.
+    ConvertLayout,
+    /// `→ shared`: a ring of buffers.
+    SharedAlloc,
+    /// `shared, slot i32, T →`: writes a tile into a slot.
+    SharedStore,
+    /// `shared, slot i32 → T`: reads a tile from a slot, into the result's layout.
+    SharedLoad {
+        /// Read the transposed tile (swaps the last two dimensions).
+        transpose: bool,
+    },
+    /// `view, offsets…, shared, slot i32, i1 predicate →`: starts a copy (`cp.async`) of a tile into a slot. Outside the view: zero.
+    AsyncCopyView {
+        /// Cache hint.
+        cache: CacheHint,
+    },
+    /// `ptr T, mask T, shared, slot i32, i1 predicate →`: starts a copy of gathered elements into a slot; masked-off elements become zero.
+    AsyncCopyPtr {
+        /// Cache hint.
+        cache: CacheHint,
+    },
+    /// Ends a group of async copies.
+    AsyncCommit,
+    /// Waits until at most this many groups of async copies are outstanding (then a barrier makes them visible to all).
+    AsyncWait(u32),
+    /// All threads of the CTA meet.
+    Barrier,
+}
+
+/// An operation in the arena.
+#[derive(Clone, Debug)]
+pub struct OpData {
+    /// What it does.
+    pub opcode: Opcode,
+    /// What it takes.
+    pub operands: SmallVec<[Value; 4]>,
+    /// What it gives.
+    pub results: SmallVec<[Value; 2]>,
+    /// Its regions, one block each.
+    pub regions: SmallVec<[Block; 2]>,
+    /// Where the programmer wrote it.
+    pub loc: Loc,
+}
+
+impl Opcode {
+    /// May it be removed when unused, and merged with an equal one? (Memory reads may be removed, but not merged: see [`Opcode::reads_memory`].)
+    pub fn is_pure(&self) -> bool {
+        !self.writes_memory() && !self.reads_memory() && !self.is_terminator() && !self.has_other_effects()
+    }
+
+    /// Does it read global or shared memory?
+    pub fn reads_memory(&self) -> bool {
+        matches!(
+            self,
+            Opcode::ViewLoad { .. }
+                | Opcode::Load { .. }
+                | Opcode::AtomicRmw { .. }
+                | Opcode::AtomicCas { .. }
+                | Opcode::SharedLoad { .. }
+                | Opcode::AsyncCopyView { .. }
+                | Opcode::AsyncCopyPtr { .. }
+        )
+    }
+
+    /// Does it write global or shared memory?
+    pub fn writes_memory(&self) -> bool {
+        matches!(
+            self,
+            Opcode::ViewStore { .. }
+                | Opcode::Store { .. }
+                | Opcode::AtomicRmw { .. }
+                | Opcode::AtomicCas { .. }
+                | Opcode::SharedStore
+                | Opcode::AsyncCopyView { .. }
+                | Opcode::AsyncCopyPtr { .. }
+        )
+    }
+
+    /// Effects other than memory: output, traps, synchronisation, an identity of its own. (Control flow inherits from its regions; ask the kernel.)
+    pub fn has_other_effects(&self) -> bool {
+        matches!(
+            self,
+            Opcode::Print { .. }
+                | Opcode::Assert { .. }
+                | Opcode::SharedAlloc
+                | Opcode::AsyncCommit
+                | Opcode::AsyncWait(_)
+                | Opcode::Barrier
+        )
+    }
+
+    /// Does it end a block?
+    pub fn is_terminator(&self) -> bool {
+        matches!(self, Opcode::Yield | Opcode::Condition)
+    }
+
+    /// Does it work element by element, with all operands and results of one shape and layout?
+    pub fn is_elementwise(&self) -> bool {
+        matches!(
+            self,
+            Opcode::Unary(_)
+                | Opcode::Binary(_)
+                | Opcode::Cmp(_)
+                | Opcode::Select
+                | Opcode::Fma
+                | Opcode::Cast(_)
+                | Opcode::Bitcast
+                | Opcode::PtrAdd
+                | Opcode::Assume(_)
+        )
+    }
+}
+
+/// The element types that a dot takes: (operands, accumulator).
+pub const DOT_TYPES: &[(Elem, Elem)] = &[
+    (Elem::F64, Elem::F64),
+    (Elem::F32, Elem::F32),
+    (Elem::F16, Elem::F32),
+    (Elem::BF16, Elem::F32),
+    (Elem::F16, Elem::F16),
+    (Elem::I8, Elem::I32),
+    (Elem::U8, Elem::I32),
+    (Elem::F8E4M3, Elem::F32),
+    (Elem::F8E5M2, Elem::F32),
+];
