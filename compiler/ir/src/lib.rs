@@ -5,6 +5,7 @@
 //!
 //! The crate knows neither LLVM nor CUDA: everything here runs and is tested on any machine.
 
+pub mod artifact;
 pub mod builder;
 pub mod kernel;
 /// Stands in until `layout/` lands (replace this inline module by `pub mod layout;`).
