@@ -7,6 +7,7 @@
 
 pub mod artifact;
 pub mod builder;
+pub mod element;
 pub mod kernel;
 /// Stands in until `layout/` lands (replace this inline module by `pub mod layout;`).
 pub mod layout {
@@ -14,10 +15,12 @@ pub mod layout {
     #[derive(Clone, PartialEq, Eq, Hash, Debug)]
     pub struct LinearLayout;
 }
+pub mod numerics;
 pub mod op;
 pub mod types;
 
 pub use builder::Builder;
+pub use element::Element;
 pub use kernel::{Block, Kernel, Loc, Op, SourceLoc, Value};
 pub use op::Opcode;
 pub use types::{Elem, ElemType, Shape, Type};
