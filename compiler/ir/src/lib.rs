@@ -9,12 +9,7 @@ pub mod artifact;
 pub mod builder;
 pub mod element;
 pub mod kernel;
-/// Stands in until `layout/` lands (replace this inline module by `pub mod layout;`).
-pub mod layout {
-    /// A linear layout.
-    #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-    pub struct LinearLayout;
-}
+pub mod layout;
 pub mod numerics;
 pub mod op;
 pub mod types;
