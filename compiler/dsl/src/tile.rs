@@ -1,0 +1,182 @@
+//! `Tile<T>`: the handle that kernels compute with.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use tegula_ir::op::Literal;
+use tegula_ir::{Elem, Opcode, Shape, Type, Value};
+
+use crate::diagnostic::Diagnostic;
+use crate::element::{Element, Float, Numeric};
+use crate::session;
+
+/// A tile of elements of type `T`, or a scalar: a handle, copied freely.
+///
+/// Its shape is known when the kernel is staged ([`Tile::shape`]); every extent is a power of two.
+pub struct Tile<T: Element> {
+    value: Value,
+    elem: PhantomData<T>,
+}
+
+/// A scalar is a tile of rank 0.
+pub type Scalar<T> = Tile<T>;
+
+impl<T: Element> Clone for Tile<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Element> Copy for Tile<T> {}
+
+impl<T: Element> fmt::Debug for Tile<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.value, T::ELEM)
+    }
+}
+
+impl<T: Element> Tile<T> {
+    /// The handle of a value of the kernel being staged.
+    ///
+    /// # Panics
+    /// If the value is no tile of `T`.
+    #[track_caller]
+    pub fn from_value(value: Value) -> Tile<T> {
+        let found = session::ty(value);
+        assert_eq!(found.value_elem(), Some(T::ELEM), "a handle for tiles of {} got a {found}", T::ELEM);
+        Tile { value, elem: PhantomData }
+    }
+
+    /// The value in the kernel being staged.
+    pub fn value(self) -> Value {
+        self.value
+    }
+
+    /// The extents; `[]` for a scalar.
+    #[track_caller]
+    pub fn shape(self) -> Shape {
+        session::ty(self.value).shape().expect("a tile has a shape")
+    }
+
+    /// The number of dimensions; 0 for a scalar.
+    #[track_caller]
+    pub fn rank(self) -> usize {
+        self.shape().rank()
+    }
+
+    /// A declared run-time argument: a scalar.
+    #[track_caller]
+    pub fn param(name: &str) -> Scalar<T> {
+        Tile::from_value(session::param(name, Type::scalar(T::ELEM)))
+    }
+}
+
+/// What can stand beside a `Tile<T>` in an operator: a tile of the same element type, or a host number.
+///
+/// Operators have one implementation, generic over this trait, so that rustc knows the result's type before it has decided the type of a
+/// literal: `(x * 2.0).exp()` needs no annotations.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be combined with a tile of `{T}`",
+    label = "neither a tile of `{T}` nor a host number that converts to `{T}`",
+    note = "element types are converted explicitly: `.cast::<{T}>()`"
+)]
+pub trait Operand<T: Element>: Copy {
+    /// The value in the kernel; a host number becomes a constant of the shape `like`.
+    #[track_caller]
+    fn stage_like(self, like: Shape) -> Value;
+}
+
+impl<T: Element> Operand<T> for Tile<T> {
+    #[track_caller]
+    fn stage_like(self, _: Shape) -> Value {
+        self.value
+    }
+}
+
+/// A narrower index beside a 64-bit one is widened: no value changes.
+impl Operand<i64> for Tile<i32> {
+    #[track_caller]
+    fn stage_like(self, _: Shape) -> Value {
+        widen(self).value
+    }
+}
+
+/// i32 → i64.
+#[track_caller]
+pub(crate) fn widen(narrow: Tile<i32>) -> Tile<i64> {
+    let ty = session::ty(narrow.value).with_elem(Elem::I64);
+    Tile::from_value(session::emit_value(Opcode::Cast(Default::default()), &[narrow.value], ty))
+}
+
+macro_rules! host_numbers {
+    ($bound:ident: $($ty:ty as $wide:ty => $make:ident),+) => {$(
+        impl<T: $bound> Operand<T> for $ty {
+            #[track_caller]
+            fn stage_like(self, like: Shape) -> Value {
+                $make(self as $wide, T::ELEM, like)
+            }
+        }
+    )+};
+}
+
+host_numbers!(Float: f32 as f64 => float_constant, f64 as f64 => float_constant);
+host_numbers!(Numeric: i32 as i128 => int_constant, u32 as i128 => int_constant,
+    i64 as i128 => int_constant, u64 as i128 => int_constant, usize as i128 => int_constant);
+
+impl Operand<bool> for bool {
+    #[track_caller]
+    fn stage_like(self, like: Shape) -> Value {
+        constant(Literal::Int(self as i64), Elem::I1, like)
+    }
+}
+
+#[track_caller]
+fn constant(literal: Literal, elem: Elem, shape: Shape) -> Value {
+    session::emit_value(Opcode::Const(literal), &[], Type::tile(elem, shape))
+}
+
+/// A float constant, rounded to the element type (a literal such as 0.1 is no value of f16, and nobody wants to write it as one).
+#[track_caller]
+pub(crate) fn float_constant(x: f64, elem: Elem, shape: Shape) -> Value {
+    constant(Literal::float(round_to(x, elem)), elem, shape)
+}
+
+/// An integer constant; one that the element type cannot hold is a fault, also for floats.
+#[track_caller]
+pub(crate) fn int_constant(x: i128, elem: Elem, shape: Shape) -> Value {
+    let literal = if elem.is_float() {
+        let rounded = round_to(x as f64, elem);
+        (rounded as i128 == x).then(|| Literal::float(rounded))
+    } else {
+        fits(x, elem).then_some(Literal::Int(x as i64))
+    };
+    match literal {
+        Some(literal) => constant(literal, elem, shape),
+        None => {
+            let fault = Diagnostic::at(format!("{x} is not representable in {elem}"), Location::caller())
+                .label(format!("this needs the value {x} as {elem}"));
+            session::report(&[], fault);
+            session::poison(Type::tile(elem, shape))
+        }
+    }
+}
+
+fn fits(x: i128, elem: Elem) -> bool {
+    let bits = elem.bits();
+    let (lo, hi) = if elem.is_signed() {
+        (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
+    } else {
+        (0, (1i128 << bits) - 1)
+    };
+    (lo..=hi).contains(&x)
+}
+
+fn round_to(x: f64, elem: Elem) -> f64 {
+    match elem {
+        Elem::F16 => half::f16::from_f64(x).to_f64(),
+        Elem::BF16 => half::bf16::from_f64(x).to_f64(),
+        Elem::F32 => x as f32 as f64,
+        _ => x,
+    }
+}
