@@ -5,6 +5,7 @@
 //!
 //! The crate knows neither LLVM nor CUDA: everything here runs and is tested on any machine.
 
+pub mod analysis;
 pub mod artifact;
 pub mod builder;
 pub mod element;
@@ -12,6 +13,9 @@ pub mod kernel;
 pub mod layout;
 pub mod numerics;
 pub mod op;
+pub mod rewrite;
+pub mod target;
+pub mod transform;
 pub mod types;
 
 pub use builder::Builder;

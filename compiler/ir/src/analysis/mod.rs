@@ -1,0 +1,4 @@
+//! Facts about a kernel that passes and the code generator ask for; nothing here changes a kernel.
+
+pub mod access;
+pub mod axis_info;

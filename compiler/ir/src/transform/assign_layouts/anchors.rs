@@ -1,0 +1,251 @@
+//! The operations that want a certain layout, and which.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use crate::analysis::access::{self, Access};
+use crate::analysis::axis_info::AxisInfoMap;
+use crate::kernel::{Kernel, LayoutRef, Op, Value};
+use crate::layout::{self, LinearLayout};
+use crate::op::{DotPrecision, Opcode};
+use crate::target::GpuFeatures;
+use crate::types::{Elem, Shape};
+
+/// The dimensions of a tile from the fastest in memory to the slowest.
+type Order = SmallVec<[usize; 4]>;
+
+/// The layouts of a dot: accumulator, operand A, operand B.
+#[derive(Clone, Copy)]
+pub struct DotLayouts {
+    /// Of the accumulator and the result.
+    pub acc: LayoutRef,
+    /// Of operand A; `None` if the dot takes its operands in any layout.
+    pub operands: Option<(LayoutRef, LayoutRef)>,
+}
+
+/// What the anchoring operations want.
+pub struct Anchors {
+    /// The layout in which a memory operation moves its tile.
+    pub memory: HashMap<Op, LayoutRef>,
+    /// The layouts of dots.
+    pub dots: HashMap<Op, DotLayouts>,
+    /// The fragment layout that a dot wants a value in.
+    pub fragments: HashMap<Value, LayoutRef>,
+    by_shape: HashMap<Shape, LayoutRef>,
+    num_warps: u32,
+}
+
+impl Anchors {
+    /// Looks at every memory operation and dot of the kernel.
+    ///
+    /// Accesses of one shape and order share one layout, as wide as the widest of them can use: otherwise an f32 weight beside
+    /// bf16 data would cost a trip through shared memory.
+    pub fn collect(kernel: &mut Kernel, gpu: &GpuFeatures) -> Anchors {
+        let info = AxisInfoMap::compute(kernel);
+        let mut widths: HashMap<(Shape, Order), (u32, u32)> = HashMap::new();
+        let mut wants: Vec<(Op, Shape, Order)> = Vec::new();
+        let mut dots = Vec::new();
+        kernel.walk(kernel.body, &mut |op| {
+            if matches!(kernel.ops[op].opcode, Opcode::Dot(_)) {
+                dots.push(op);
+            } else if let Some(access) = access::of_op(kernel, &info, op) {
+                let Access { shape, order, vector, elem_bits } = access;
+                if shape.rank() > 0 {
+                    let width = widths.entry((shape, order.clone())).or_insert((1, 64));
+                    *width = (width.0.max(vector), width.1.min(elem_bits));
+                    wants.push((op, shape, order));
+                }
+            }
+        });
+
+        let num_warps = kernel.hints.num_warps;
+        let mut anchors = Anchors {
+            memory: HashMap::new(),
+            dots: HashMap::new(),
+            fragments: HashMap::new(),
+            by_shape: HashMap::new(),
+            num_warps,
+        };
+        for (op, shape, order) in wants {
+            let (vector, elem_bits) = widths[&(shape, order.clone())];
+            let chosen = layout::coalesced_blocked(shape.dims(), &order, elem_bits, num_warps, vector);
+            let chosen = intern(kernel, chosen);
+            anchors.memory.insert(op, chosen);
+            anchors.by_shape.entry(shape).or_insert(chosen);
+        }
+        for op in dots {
+            let layouts = choose_dot(kernel, op, gpu);
+            anchors.dots.insert(op, layouts);
+            if let Some((a, b)) = layouts.operands {
+                let operands = kernel.ops[op].operands.clone();
+                anchors.fragments.entry(operands[0]).or_insert(a);
+                anchors.fragments.entry(operands[1]).or_insert(b);
+            }
+        }
+        anchors
+    }
+
+    /// The layout for a tile that nothing else decides.
+    pub fn default_layout(&self, kernel: &mut Kernel, shape: Shape) -> LayoutRef {
+        match self.by_shape.get(&shape) {
+            Some(&found) => found,
+            None => {
+                let order: Order = (0..shape.rank()).rev().collect();
+                let chosen = layout::coalesced_blocked(shape.dims(), &order, 32, self.num_warps, 4);
+                intern(kernel, chosen)
+            }
+        }
+    }
+}
+
+/// Interns the canonical form of a layout: no register repeats another.
+pub(super) fn intern(kernel: &mut Kernel, layout: LinearLayout) -> LayoutRef {
+    kernel.intern_layout(layout.without_redundant_registers())
+}
+
+fn choose_dot(kernel: &mut Kernel, op: Op, gpu: &GpuFeatures) -> DotLayouts {
+    let operands = kernel.ops[op].operands.clone();
+    let Opcode::Dot(precision) = kernel.ops[op].opcode else { unreachable!("called on dots only") };
+    let shape = kernel.ty(operands[2]).shape().expect("verified");
+    let a_shape = kernel.ty(operands[0]).shape().expect("verified");
+    let k = a_shape.dims()[a_shape.rank() - 1];
+    let elem = kernel.ty(operands[0]).value_elem().expect("verified");
+    let acc_elem = kernel.ty(operands[2]).value_elem().expect("verified");
+    let num_warps = kernel.hints.num_warps;
+    let chained = feeds_another_dot(kernel, kernel.result(op));
+    match mma_instruction(elem, acc_elem, precision, shape, k, gpu) {
+        Some(mma) => {
+            let warps = mma.split_warps(shape, num_warps, chained);
+            let (acc, a, b) = mma.layouts(shape, k, &warps);
+            let acc = intern(kernel, acc);
+            let operands = Some((intern(kernel, a), intern(kernel, b)));
+            DotLayouts { acc, operands }
+        }
+        None => {
+            let acc = fma_layout(shape, num_warps);
+            DotLayouts { acc: intern(kernel, acc), operands: None }
+        }
+    }
+}
+
+/// The accumulator of a dot without tensor cores: each thread a small square, so that every operand element that it
+/// reads from shared memory is used several times.
+fn fma_layout(shape: Shape, num_warps: u32) -> LinearLayout {
+    let rank = shape.rank();
+    let (m, n) = (shape.dims()[rank - 2], shape.dims()[rank - 1]);
+    let threads = 32 * num_warps;
+    let mut size = vec![1u32; rank];
+    // Grow the square while every thread still has work.
+    let fits = |size: &[u32]| {
+        u64::from(threads) * u64::from(size[rank - 2] * size[rank - 1]) <= shape.num_elements()
+    };
+    for axis in [rank - 1, rank - 2, rank - 1, rank - 2] {
+        let mut grown = size.clone();
+        grown[axis] *= 2;
+        if fits(&grown) && grown[axis] <= shape.dims()[axis] {
+            size = grown;
+        }
+    }
+    let (mut lanes, mut warps) = (vec![1u32; rank], vec![1u32; rank]);
+    let room_n = (n / size[rank - 1]).max(1);
+    lanes[rank - 1] = room_n.min(8);
+    lanes[rank - 2] = 32 / lanes[rank - 1];
+    let room_m = (m / (size[rank - 2] * lanes[rank - 2])).max(1);
+    warps[rank - 2] = room_m.min(num_warps);
+    warps[rank - 1] = num_warps / warps[rank - 2];
+    let order: Vec<usize> = (0..rank).rev().collect();
+    layout::blocked(shape.dims(), &size, &lanes, &warps, &order)
+}
+
+/// One shape of `mma.sync`.
+struct Mma {
+    /// Bits of an operand element.
+    bits: u32,
+    /// Rows of the instruction's tile: 16, or 8 for f64.
+    m: u32,
+}
+
+fn mma_instruction(
+    elem: Elem,
+    acc: Elem,
+    precision: DotPrecision,
+    shape: Shape,
+    k: u32,
+    gpu: &GpuFeatures,
+) -> Option<Mma> {
+    let rank = shape.rank();
+    let (m, n) = (shape.dims()[rank - 2], shape.dims()[rank - 1]);
+    let (mma, k_step) = match (elem, acc) {
+        (Elem::F16 | Elem::BF16, Elem::F32) | (Elem::F16, Elem::F16) => (Mma { bits: 16, m: 16 }, 16),
+        (Elem::F32, Elem::F32) if precision == DotPrecision::Tf32 => (Mma { bits: 32, m: 16 }, 8),
+        (Elem::I8 | Elem::U8, Elem::I32) => (Mma { bits: 8, m: 16 }, 32),
+        (Elem::F8E4M3 | Elem::F8E5M2, Elem::F32) if gpu.fp8_mma => (Mma { bits: 8, m: 16 }, 32),
+        (Elem::F64, Elem::F64) => (Mma { bits: 64, m: 8 }, 4),
+        _ => return None,
+    };
+    // A batch dimension would have to be split over warps or repeated; neither is worth it here.
+    let fits = rank == 2 && m >= mma.m && n >= 8 && k >= k_step;
+    fits.then_some(mma)
+}
+
+impl Mma {
+    /// Spreads the warps over M and N so that each one's part is nearly square (fewest operand bytes), or all over M when
+    /// another dot consumes the result as its A operand.
+    fn split_warps(&self, shape: Shape, num_warps: u32, chained: bool) -> [u32; 2] {
+        let (m, n) = (shape.dims()[0], shape.dims()[1]);
+        let most = [m / self.m, n / 8];
+        let mut warps = [1u32, 1];
+        while warps[0] * warps[1] < num_warps {
+            let along_m = if chained { true } else { m / warps[0] >= n / warps[1] };
+            let axis = match (warps[0] < most[0], warps[1] < most[1]) {
+                (true, true) => usize::from(!along_m),
+                (true, false) => 0,
+                (false, true) => 1,
+                // More warps than tiles: the rest repeats the work along M.
+                (false, false) => 0,
+            };
+            warps[axis] *= 2;
+        }
+        warps
+    }
+
+    fn layouts(&self, shape: Shape, k: u32, warps: &[u32; 2]) -> (LinearLayout, LinearLayout, LinearLayout) {
+        let (m, n) = (shape.dims()[0], shape.dims()[1]);
+        let acc = match self.m {
+            8 => layout::mma_m8n8_acc(&[m, n], warps),
+            _ => layout::mma_m16n8_acc(&[m, n], warps),
+        };
+        let a = layout::mma_operand_a(&[m, k], self.bits, warps);
+        let b = layout::mma_operand_b(&[k, n], self.bits, warps);
+        (acc, a, b)
+    }
+}
+
+/// The layouts that a dot would get, for tools and tests: accumulator, A, B (equal to the accumulator's where the operands may have
+/// any layout).
+pub fn dot_layouts(
+    kernel: &mut Kernel,
+    op: Op,
+    gpu: &GpuFeatures,
+) -> (LayoutRef, Option<(LayoutRef, LayoutRef)>) {
+    let DotLayouts { acc, operands } = choose_dot(kernel, op, gpu);
+    (acc, operands)
+}
+
+/// Does the value reach an operand of a dot (not its accumulator) through elementwise operations?
+fn feeds_another_dot(kernel: &Kernel, value: Value) -> bool {
+    let mut reached = std::collections::HashSet::from([value]);
+    let mut found = false;
+    kernel.walk(kernel.body, &mut |op| {
+        let data = &kernel.ops[op];
+        match data.opcode {
+            Opcode::Dot(_) => found |= data.operands[..2].iter().any(|v| reached.contains(v)),
+            _ if data.opcode.is_elementwise() && data.operands.iter().any(|v| reached.contains(v)) => {
+                reached.extend(data.results.iter().copied());
+            }
+            _ => {}
+        }
+    });
+    found
+}

@@ -1,0 +1,3 @@
+//! Passes over tile IR: one file each.
+
+pub mod assign_layouts;
