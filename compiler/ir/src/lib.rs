@@ -1,6 +1,7 @@
 //! Tile IR: the structured SSA form between the language and the code generator.
 //!
 //! * [`types`], [`op`], [`kernel`]: what the IR is made of; [`builder`] appends to it.
+//! * [`text`]: prints and parses it.
 //! * [`layout`]: where the elements of a tile live, as linear maps over F2.
 //!
 //! The crate knows neither LLVM nor CUDA: everything here runs and is tested on any machine.
@@ -15,6 +16,7 @@ pub mod numerics;
 pub mod op;
 pub mod rewrite;
 pub mod target;
+pub mod text;
 pub mod transform;
 pub mod types;
 

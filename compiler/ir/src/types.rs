@@ -177,7 +177,7 @@ impl FromStr for Elem {
 }
 
 /// A name that is no element type.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "unknown element type `{0}` (known: i1 i4 u4 i8 u8 i16 u16 i32 u32 i64 u64 f4e2m1 f8e4m3 f8e5m2 f8e8m0 f16 bf16 f32 f64)"
 )]
