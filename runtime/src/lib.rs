@@ -1,1 +1,36 @@
 //! Devices, memory, launches and the kernel cache.
+//!
+//! A [`Device`] is opened by name, owns memory ([`Tensor`]) and runs kernels on [`Stream`]s. What `#[kernel]` writes
+//! ends in a [`Launch`], which checks the arguments, finds or compiles the code for them, and runs it. A kernel takes the same
+//! arguments on every device.
+//!
+//! The crate knows code generators only as [`tegula_ir::artifact::Compiler`]. `unsafe` code is confined to `cuda/`.
+
+// The host and CUDA backends, which land next, use the rest.
+#![allow(dead_code)]
+
+mod backend;
+mod backends;
+mod cache;
+mod compile;
+mod device;
+mod error;
+mod event;
+mod graph;
+pub mod launch;
+mod layout;
+pub mod markers;
+mod memory;
+mod pack;
+mod stream;
+mod tensor;
+#[doc(hidden)]
+pub mod testing;
+
+pub use device::{Device, Properties, register_compiler};
+pub use error::{Error, LaunchError};
+pub use event::Event;
+pub use graph::Graph;
+pub use launch::{ArgValue, Grid, IntoArg, KernelInfo, KernelKey, Launch, Stage};
+pub use stream::Stream;
+pub use tensor::{Tensor, TensorView, TensorViewMut};

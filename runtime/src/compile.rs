@@ -1,0 +1,32 @@
+//! From a staged kernel to one that is ready to run on a device.
+
+use std::sync::Arc;
+
+use tegula_ir::kernel::Kernel;
+
+use crate::backend::{Code, Executable};
+use crate::device::Device;
+use crate::error::LaunchError;
+
+/// Compiles the kernel if the device needs machine code, and gets it ready.
+pub(crate) fn prepare(
+    name: &str,
+    kernel: Kernel,
+    device: &Device,
+) -> Result<Arc<dyn Executable>, LaunchError> {
+    let code = match device.0.backend.target() {
+        None => Code::Ir(Box::new(kernel)),
+        Some(target) => {
+            let compiler = device.compiler().ok_or_else(|| LaunchError::NoCompiler {
+                kernel: name.to_owned(),
+                target: target.to_owned(),
+            })?;
+            Code::Compiled(compiler.compile(&kernel, target)?)
+        }
+    };
+    device.0.backend.prepare(code).map_err(|message| LaunchError::Run {
+        kernel: name.to_owned(),
+        device: device.name().to_owned(),
+        message,
+    })
+}

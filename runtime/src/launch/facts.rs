@@ -1,0 +1,150 @@
+//! What a launch knows of its arguments and lets the compiler use.
+//!
+//! Facts are computed as a few bits an argument, since they are part of the key of every launch, and spelled out as [`ParamFacts`] only for a kernel that has to be compiled; so
+//! the key and the facts cannot disagree.
+
+use smallvec::SmallVec;
+use tegula_ir::kernel::ParamFacts;
+
+use super::args::{Arg, ArgValue, ViewArg};
+
+/// The divisor that facts are about, of addresses in bytes, of integers, extents and strides as they are: what 16-byte vector
+/// accesses and TMA ask for.
+const DIVISOR: u64 = 16;
+
+// An argument's facts, as bits.
+/// The address is a multiple of 16.
+const ALIGNED: u64 = 1 << 0;
+/// An integer is a multiple of 16.
+const DIVISIBLE: u64 = 1 << 1;
+/// An integer is 1.
+const ONE: u64 = 1 << 2;
+/// All offsets and extents fit in 31 bits.
+const SMALL: u64 = 1 << 3;
+/// The axis with stride 1, plus 1 (4 bits); 0: none.
+const UNIT_AXIS: u32 = 4;
+/// A bit an axis: the stride is a multiple of 16.
+const STRIDES: u32 = 8;
+/// A bit an axis: the stride is a multiple of 16 bytes.
+const BYTE_STRIDES: u32 = 16;
+/// A bit an axis: the extent is a multiple of 16.
+const DIMS: u32 = 24;
+
+/// The facts of an argument.
+#[inline]
+pub(crate) fn bits(arg: &ArgValue<'_>) -> u64 {
+    match &arg.0 {
+        Arg::View(view) => aligned(view.memory.address) | view_bits(view),
+        Arg::Pointer(p) => aligned(p.memory.address),
+        Arg::Scalar(s) => match s.int {
+            Some(1) => ONE,
+            Some(x) if (x as u64).is_multiple_of(DIVISOR) => DIVISIBLE,
+            _ => 0,
+        },
+    }
+}
+
+fn aligned(address: u64) -> u64 {
+    if address.is_multiple_of(DIVISOR) { ALIGNED } else { 0 }
+}
+
+fn view_bits(view: &ViewArg<'_>) -> u64 {
+    let bytes = view.memory.elem.size_of().unwrap_or(1) as i64;
+    let mut bits = 0;
+    let mut last = 0i64;
+    let mut fits = true;
+    for (axis, (&dim, &stride)) in view.dims().iter().zip(view.strides()).enumerate() {
+        let flag = |shift: u32, on: bool| if on { 1 << (shift as usize + axis) } else { 0 };
+        bits |= flag(STRIDES, stride % DIVISOR as i64 == 0)
+            | flag(BYTE_STRIDES, stride * bytes % DIVISOR as i64 == 0)
+            | flag(DIMS, dim % DIVISOR as i64 == 0);
+        if stride == 1 {
+            bits = bits & !(0xf << UNIT_AXIS) | ((axis as u64 + 1) << UNIT_AXIS);
+        }
+        fits &= dim <= i32::MAX as i64 && stride <= i32::MAX as i64;
+        last = last.saturating_add((dim - 1).max(0).saturating_mul(stride));
+    }
+    if fits && last.saturating_add(1).saturating_mul(bytes) <= i32::MAX as i64 {
+        bits |= SMALL;
+    }
+    bits
+}
+
+/// The facts that the bits of an argument stand for.
+pub(crate) fn expand(bits: u64, arg: &ArgValue<'_>) -> ParamFacts {
+    let has = |flag: u64| bits & flag != 0;
+    let known = |on: bool| if on { DIVISOR as u32 } else { 1 };
+    let mut facts = ParamFacts {
+        align: if has(ALIGNED) { DIVISOR as u32 } else { 0 },
+        divisible: if has(DIVISIBLE) { DIVISOR as u32 } else { 0 },
+        small: has(SMALL),
+        value: has(ONE).then_some(1),
+        unit_stride: match bits >> UNIT_AXIS & 0xf {
+            0 => None,
+            axis => Some(axis as u8 - 1),
+        },
+        ..ParamFacts::default()
+    };
+    if let Arg::View(view) = &arg.0 {
+        let bytes = view.memory.elem.size_of().unwrap_or(1) as u32;
+        let axes = 0..view.rank as u32;
+        let stride = |axis: u32| match (has(1 << (STRIDES + axis)), has(1 << (BYTE_STRIDES + axis))) {
+            (true, _) => DIVISOR as u32,
+            (_, true) => DIVISOR as u32 / bytes,
+            _ => 1,
+        };
+        facts.stride_divisible = axes.clone().map(stride).collect::<SmallVec<_>>();
+        facts.dim_divisible = axes.map(|axis| known(has(1 << (DIMS + axis)))).collect::<SmallVec<_>>();
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::tensor::TensorView;
+    use tegula_ir::element::{Element, bf16};
+
+    fn view_facts<T: Element>(address: u64, shape: &[usize], strides: &[usize]) -> ParamFacts {
+        let device = Device::testing();
+        let view = TensorView::<T>::raw(&device, address, shape, strides).unwrap();
+        let arg = ArgValue::view(view, shape.len());
+        expand(bits(&arg), &arg)
+    }
+
+    #[test]
+    fn views() {
+        let f = view_facts::<bf16>(4096, &[32, 40], &[40, 1]);
+        assert_eq!((f.align, f.small, f.unit_stride), (16, true, Some(1)));
+        assert_eq!((&f.stride_divisible[..], &f.dim_divisible[..]), (&[8, 1][..], &[16, 1][..]));
+        let f = view_facts::<f32>(4100, &[3, 64], &[1, 48]);
+        assert_eq!((f.align, f.unit_stride), (0, Some(0)));
+        assert_eq!(&f.stride_divisible[..], [1, 16]);
+        assert_eq!(view_facts::<f32>(16, &[4], &[2]).unit_stride, None);
+    }
+
+    #[test]
+    fn small_means_31_bits_of_bytes() {
+        assert!(view_facts::<u8>(0, &[(1 << 31) - 1], &[1]).small);
+        assert!(!view_facts::<u8>(0, &[1 << 31], &[1]).small);
+        assert!(!view_facts::<bf16>(0, &[1 << 30], &[1]).small);
+        // The issue that 32-bit offsets are known for: 1,048,641 × 4096.
+        assert!(!view_facts::<bf16>(0, &[1_048_641, 4096], &[4096, 1]).small);
+        // A stride that no element needs must still fit where it is passed.
+        assert!(!view_facts::<u8>(0, &[1, 8], &[1 << 40, 1]).small);
+        assert!(view_facts::<u8>(0, &[0, 8], &[8, 1]).small);
+    }
+
+    #[test]
+    fn scalars() {
+        let f = |arg: ArgValue<'_>| expand(bits(&arg), &arg);
+        assert_eq!(f(ArgValue::scalar(1i32)).value, Some(1));
+        assert_eq!(f(ArgValue::scalar(48i64)).divisible, 16);
+        assert_eq!(f(ArgValue::scalar(-16i8)).divisible, 16);
+        assert_eq!(f(ArgValue::scalar(u64::MAX - 15)).divisible, 16);
+        assert_eq!(f(ArgValue::scalar(7u8)), ParamFacts::default());
+        assert_eq!(f(ArgValue::scalar(16.0f32)), ParamFacts::default());
+        assert_eq!(f(ArgValue::scalar(true)), ParamFacts::default());
+    }
+}

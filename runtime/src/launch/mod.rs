@@ -1,0 +1,272 @@
+//! Launches: from a kernel's name and arguments to running code.
+//!
+//! A call of a `#[kernel]` function makes a [`Launch`]; nothing happens until [`Launch::launch`]. The hot path (the kernel was launched
+//! before with such arguments) checks, hashes, looks up, packs and submits, without allocation. Only where nothing is found is the
+//! body staged and compiled.
+//!
+//! What `#[kernel] fn scale<T: Float>(x: View<T, 1>, y: ViewMut<T, 1>, by: Scalar<f32>, block: usize)` becomes:
+//!
+//! ```ignore
+//! pub fn scale<'a, T: Float>(
+//!     x: impl IntoArg<'a, View<T, 1>>,
+//!     y: impl IntoArg<'a, ViewMut<T, 1>>,
+//!     by: impl IntoArg<'a, Scalar<f32>>,
+//!     block: usize,
+//! ) -> Launch<'a, 3, impl Stage> {
+//!     static INFO: KernelInfo =
+//!         KernelInfo::new(concat!(module_path!(), "::scale"), "scale", &["x", "y", "by"], file!(), line!());
+//!     let key = KernelKey::new(&INFO).type_param::<T>().meta(&block);
+//!     Launch::new(&INFO, key, [x.into_arg(), y.into_arg(), by.into_arg()], move || stage(/* … */))
+//! }
+//! ```
+
+mod args;
+mod facts;
+mod grid;
+mod key;
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use tegula_ir::kernel::{Kernel, KernelHints};
+
+pub(crate) use args::Arg;
+pub use args::{ArgValue, IntoArg};
+pub use grid::{Extent, Grid};
+pub use key::{KernelInfo, KernelKey};
+
+use crate::backend::{Executable, LaunchConfig};
+use crate::device::Device;
+use crate::error::LaunchError;
+use crate::stream::Stream;
+
+/// Builds a kernel in tile IR. Implemented for closures that return a kernel or errors to show.
+pub trait Stage {
+    /// The kernel, or the rendered errors.
+    fn stage(&self) -> Result<Kernel, String>;
+}
+
+impl<F, E> Stage for F
+where
+    F: Fn() -> Result<Kernel, E>,
+    E: Display,
+{
+    fn stage(&self) -> Result<Kernel, String> {
+        self().map_err(|e| e.to_string())
+    }
+}
+
+/// Hints that a launch sets over those of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct HintOverrides {
+    num_warps: Option<u32>,
+    num_stages: Option<u32>,
+    max_registers: Option<u32>,
+    min_ctas: Option<u32>,
+}
+
+impl HintOverrides {
+    fn apply(self, hints: &mut KernelHints) {
+        hints.num_warps = self.num_warps.unwrap_or(hints.num_warps);
+        hints.num_stages = self.num_stages.unwrap_or(hints.num_stages);
+        hints.max_registers = self.max_registers.or(hints.max_registers);
+        hints.min_ctas = self.min_ctas.or(hints.min_ctas);
+    }
+}
+
+/// A kernel with its arguments, ready to be launched. `N` is the number of run-time arguments.
+#[must_use = "nothing runs until `.launch(&stream)`"]
+pub struct Launch<'a, const N: usize, S> {
+    info: &'static KernelInfo,
+    key: KernelKey,
+    args: [ArgValue<'a>; N],
+    stage: S,
+    grid: Grid,
+    hints: HintOverrides,
+}
+
+impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
+    /// A launch of one program. Called by what `#[kernel]` writes: `key` holds type and meta-parameters, and `stage` must build the same
+    /// kernel whenever `key` is the same.
+    pub fn new(
+        info: &'static KernelInfo,
+        key: KernelKey,
+        args: [ArgValue<'a>; N],
+        stage: S,
+    ) -> Launch<'a, N, S> {
+        let hints = HintOverrides::default();
+        Launch { info, key, args, stage, grid: Grid([1; 3]), hints }
+    }
+
+    /// The number of programs: an integer, or a tuple or array of up to three. An empty grid runs nothing.
+    pub fn grid(mut self, grid: impl Into<Grid>) -> Self {
+        self.grid = grid.into();
+        self
+    }
+
+    /// Warps in a CTA: 1, 2, 4, 8, 16 or 32.
+    pub fn num_warps(mut self, n: u32) -> Self {
+        self.hints.num_warps = Some(n);
+        self
+    }
+
+    /// Depth of software pipelines in loops that do not say their own.
+    pub fn num_stages(mut self, n: u32) -> Self {
+        self.hints.num_stages = Some(n);
+        self
+    }
+
+    /// Upper bound on registers a thread.
+    pub fn max_registers(mut self, n: u32) -> Self {
+        self.hints.max_registers = Some(n);
+        self
+    }
+
+    /// CTAs that should fit on one multiprocessor.
+    pub fn min_ctas(mut self, n: u32) -> Self {
+        self.hints.min_ctas = Some(n);
+        self
+    }
+
+    /// Runs the kernel on a stream: submits it, or runs it at once on the host device.
+    ///
+    /// # Errors
+    /// Arguments and options that do not fit; a kernel that cannot be built or compiled; and a failure of the device, which for CUDA
+    /// may come from earlier work.
+    pub fn launch(&self, stream: &Stream) -> Result<(), LaunchError> {
+        let device = stream.device();
+        let grid = self.check(device)?;
+        let (key, facts) = self.specialise();
+        let executable = match device.0.kernels.get(key) {
+            Some(executable) => executable,
+            None => self.prepare(key, &facts, device)?,
+        };
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        for arg in &self.args {
+            if let Some(memory) = arg.memory()
+                && let Some(buffer) = memory.buffer()
+            {
+                buffer.before(memory.access, stream).map_err(|e| self.device_error(e))?;
+            }
+        }
+        let config = LaunchConfig { grid };
+        executable
+            .launch(&self.args, &config, &*stream.0.raw)
+            .map_err(|message| self.run_error(device, message))
+    }
+
+    /// Compiles the kernel for a device, or finds it, without running it.
+    pub fn warm_up(&self, device: &Device) -> Result<(), LaunchError> {
+        self.check(device)?;
+        let (key, facts) = self.specialise();
+        match device.0.kernels.get(key) {
+            Some(_) => Ok(()),
+            None => self.prepare(key, &facts, device).map(drop),
+        }
+    }
+
+    /// The kernel in tile IR, with this launch's hints and the facts of its arguments: what a compiler gets.
+    pub fn kernel(&self) -> Result<Kernel, LaunchError> {
+        self.staged(&self.specialise().1)
+    }
+
+    fn check(&self, device: &Device) -> Result<[u32; 3], LaunchError> {
+        for (index, arg) in self.args.iter().enumerate() {
+            self.check_arg(arg, device).map_err(|message| LaunchError::Argument {
+                kernel: self.info.name.to_owned(),
+                param: self.info.param(index).to_owned(),
+                message,
+            })?;
+        }
+        if let Some(warps) = self.hints.num_warps
+            && !(warps.is_power_of_two() && warps <= 32)
+        {
+            return Err(
+                self.configuration(format!("num_warps is {warps}, but 1, 2, 4, 8, 16 or 32 is possible"))
+            );
+        }
+        self.grid.check().map_err(|message| self.configuration(message))
+    }
+
+    #[inline]
+    fn check_arg(&self, arg: &ArgValue<'_>, device: &Device) -> Result<(), String> {
+        if let Arg::View(view) = &arg.0
+            && view.rank != view.expected_rank
+        {
+            return Err(format!(
+                "a tensor of rank {} (shape {:?}) was passed, but the kernel takes rank {}",
+                view.rank,
+                view.dims(),
+                view.expected_rank
+            ));
+        }
+        if let Some(memory) = arg.memory()
+            && memory.device() != device
+        {
+            return Err(format!(
+                "the tensor is on device `{}`, but the stream is of device `{}`",
+                memory.device().name(),
+                device.name()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The key of the code that this launch needs, and the facts in it.
+    #[inline]
+    fn specialise(&self) -> (u128, [u64; N]) {
+        let facts: [u64; N] = std::array::from_fn(|i| facts::bits(&self.args[i]));
+        (self.key.clone().meta(&facts).meta(&self.hints).finish(), facts)
+    }
+
+    /// The slow path: everything that happens once a kernel.
+    #[cold]
+    fn prepare(
+        &self,
+        key: u128,
+        facts: &[u64; N],
+        device: &Device,
+    ) -> Result<Arc<dyn Executable>, LaunchError> {
+        device
+            .0
+            .kernels
+            .get_or_prepare(key, || crate::compile::prepare(self.info.name, self.staged(facts)?, device))
+    }
+
+    fn staged(&self, facts: &[u64; N]) -> Result<Kernel, LaunchError> {
+        let name = || self.info.name.to_owned();
+        let mut kernel =
+            self.stage.stage().map_err(|message| LaunchError::Stage { kernel: name(), message })?;
+        self.hints.apply(&mut kernel.hints);
+        if kernel.params.len() != N {
+            return Err(self.configuration(format!(
+                "it was staged with {} parameters but is launched with {N} arguments",
+                kernel.params.len()
+            )));
+        }
+        for (index, (arg, &bits)) in self.args.iter().zip(facts).enumerate() {
+            let ty = kernel.ty(kernel.params[index].value);
+            args::check_type(arg, ty).map_err(|message| LaunchError::Argument {
+                kernel: name(),
+                param: kernel.params[index].name.clone(),
+                message,
+            })?;
+            kernel.params[index].facts = facts::expand(bits, arg);
+        }
+        Ok(kernel)
+    }
+
+    fn configuration(&self, message: String) -> LaunchError {
+        LaunchError::Configuration { kernel: self.info.name.to_owned(), message }
+    }
+
+    fn device_error(&self, error: crate::error::Error) -> LaunchError {
+        LaunchError::Device { kernel: self.info.name.to_owned(), error }
+    }
+
+    fn run_error(&self, device: &Device, message: String) -> LaunchError {
+        LaunchError::Run { kernel: self.info.name.to_owned(), device: device.name().to_owned(), message }
+    }
+}

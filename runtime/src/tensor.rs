@@ -1,0 +1,424 @@
+//! Tensors: typed, shaped device memory; and views, the borrowed parts of them that kernels take.
+//!
+//! A tensor owns its memory; `&Tensor` and `&mut Tensor` are the arguments of kernels, so that the borrow checker keeps a kernel's outputs
+//! apart from its inputs. Operations without a stream argument use the device's main stream and return when they are done.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use tegula_ir::element::Element;
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::layout::{Layout, count};
+use crate::memory::{Access, Buffer};
+use crate::stream::Stream;
+
+/// Device memory with a shape. Row-major when made; [`Tensor::view`] gives strided parts.
+pub struct Tensor<T: Element> {
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) layout: Layout,
+    element: PhantomData<T>,
+}
+
+/// A part of a tensor, to be read.
+pub struct TensorView<'a, T: Element> {
+    pub(crate) source: Source<'a>,
+    pub(crate) layout: Layout,
+    element: PhantomData<&'a [T]>,
+}
+
+/// A part of a tensor, to be read and written.
+pub struct TensorViewMut<'a, T: Element> {
+    pub(crate) source: Source<'a>,
+    pub(crate) layout: Layout,
+    element: PhantomData<&'a mut [T]>,
+}
+
+/// Whose memory a view shows.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// A tensor's.
+    Buffer(&'a Arc<Buffer>),
+    /// Somebody else's: the device and the address of element 0. Ordering work on it is their business.
+    Raw(&'a Device, u64),
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn device(self) -> &'a Device {
+        match self {
+            Source::Buffer(b) => b.device(),
+            Source::Raw(d, _) => d,
+        }
+    }
+
+    /// The address of the layout's element 0.
+    pub(crate) fn address(self, layout: &Layout, element_bytes: usize) -> u64 {
+        let base = match self {
+            Source::Buffer(b) => b.address(),
+            Source::Raw(_, address) => address,
+        };
+        base + (layout.offset * element_bytes) as u64
+    }
+
+    fn buffer(self, what: &str) -> Result<&'a Arc<Buffer>, Error> {
+        match self {
+            Source::Buffer(b) => Ok(b),
+            Source::Raw(..) => Err(Error::Unsupported(format!(
+                "{what} a view made from a raw pointer is not possible: use the owner's means"
+            ))),
+        }
+    }
+}
+
+impl Device {
+    /// Memory with unspecified content. (On the host device, a kernel that reads an element before it is written is reported.)
+    pub fn alloc<T: Element>(&self, shape: &[usize]) -> Result<Tensor<T>, Error> {
+        let layout = Layout::row_major(shape)?;
+        let bytes = layout.count().saturating_mul(size_of::<T::Storage>());
+        Ok(Tensor { buffer: Buffer::alloc(self, bytes, &self.stream())?, layout, element: PhantomData })
+    }
+
+    /// Zeros.
+    pub fn zeros<T: Element>(&self, shape: &[usize]) -> Result<Tensor<T>, Error> {
+        let mut tensor = self.alloc(shape)?;
+        tensor.fill_zero(&self.stream())?;
+        Ok(tensor)
+    }
+
+    /// A copy of `values`, in row-major order.
+    ///
+    /// # Errors
+    /// If the shape has another number of elements.
+    pub fn from_slice<T: Element>(&self, values: &[T], shape: &[usize]) -> Result<Tensor<T>, Error> {
+        let n = count(shape)?;
+        if n != values.len() {
+            return Err(Error::Shape(format!(
+                "{} values do not fill the shape {shape:?}, which has {n} elements",
+                values.len()
+            )));
+        }
+        let mut tensor = self.alloc(shape)?;
+        tensor.copy_from_slice(values)?;
+        Ok(tensor)
+    }
+
+    /// As [`Device::from_slice`].
+    pub fn from_vec<T: Element>(&self, values: Vec<T>, shape: &[usize]) -> Result<Tensor<T>, Error> {
+        self.from_slice(&values, shape)
+    }
+}
+
+impl<T: Element> Tensor<T> {
+    /// All of it, to be read.
+    pub fn view(&self) -> TensorView<'_, T> {
+        TensorView { source: Source::Buffer(&self.buffer), layout: self.layout, element: PhantomData }
+    }
+
+    /// All of it, to be read and written.
+    pub fn view_mut(&mut self) -> TensorViewMut<'_, T> {
+        TensorViewMut { source: Source::Buffer(&self.buffer), layout: self.layout, element: PhantomData }
+    }
+
+    /// The same elements in the same order under another shape.
+    pub fn reshape(self, shape: &[usize]) -> Result<Tensor<T>, Error> {
+        Ok(Tensor { layout: self.layout.reshape(shape)?, ..self })
+    }
+
+    /// The elements, in row-major order.
+    pub fn to_vec(&self) -> Result<Vec<T>, Error> {
+        self.view().to_vec()
+    }
+
+    /// Overwrites all elements, in row-major order.
+    pub fn copy_from_slice(&mut self, values: &[T]) -> Result<(), Error> {
+        self.view_mut().copy_from_slice(values)
+    }
+
+    /// Overwrites all elements by zeros, on a stream.
+    pub fn fill_zero(&mut self, stream: &Stream) -> Result<(), Error> {
+        self.view_mut().fill_zero(stream)
+    }
+
+    /// Overwrites all elements by those of a view of the same shape and device, on a stream. Both must be contiguous.
+    pub fn copy_from(&mut self, from: &TensorView<'_, T>, stream: &Stream) -> Result<(), Error> {
+        self.view_mut().copy_from(from, stream)
+    }
+}
+
+/// What tensors and views have in common.
+macro_rules! common {
+    ($type:ty, $this:ident => $source:expr) => {
+        impl<T: Element> $type {
+            pub(crate) fn source(&self) -> Source<'_> {
+                let $this = self;
+                $source
+            }
+
+            /// The extents.
+            pub fn shape(&self) -> &[usize] {
+                self.layout.dims()
+            }
+
+            /// The extent of an axis.
+            ///
+            /// # Panics
+            /// Without such an axis.
+            pub fn dim(&self, axis: usize) -> usize {
+                self.layout.dims()[axis]
+            }
+
+            /// The strides, in elements.
+            pub fn strides(&self) -> &[usize] {
+                self.layout.strides()
+            }
+
+            /// The number of elements.
+            pub fn len(&self) -> usize {
+                self.layout.count()
+            }
+
+            /// Has it no elements?
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// Are the elements, in row-major order, consecutive in memory?
+            pub fn is_contiguous(&self) -> bool {
+                self.layout.is_contiguous()
+            }
+
+            /// The device.
+            pub fn device(&self) -> &Device {
+                self.source().device()
+            }
+
+            /// The device address of element 0, for other libraries. They must order their work behind this
+            /// crate's by themselves, and the other way round.
+            pub fn device_address(&self) -> u64 {
+                self.source().address(&self.layout, size_of::<T::Storage>())
+            }
+        }
+        impl<T: Element> fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?} of {} on {}", self.shape(), T::ELEM, self.device().name())
+            }
+        }
+    };
+}
+common!(Tensor<T>, t => Source::Buffer(&t.buffer));
+common!(TensorView<'_, T>, v => v.source);
+common!(TensorViewMut<'_, T>, v => v.source);
+
+/// Parts of views. A part borrows what the view borrows.
+macro_rules! parts {
+    ($name:ident) => {
+        impl<'a, T: Element> $name<'a, T> {
+            fn with(self, layout: Result<Layout, Error>) -> Result<$name<'a, T>, Error> {
+                Ok($name { source: self.source, layout: layout?, element: PhantomData })
+            }
+
+            /// The part with indices `range` along `axis`.
+            pub fn slice(self, axis: usize, range: impl RangeBounds<usize>) -> Result<$name<'a, T>, Error> {
+                let start = match range.start_bound() {
+                    Bound::Included(&s) => s,
+                    Bound::Excluded(&s) => s.saturating_add(1),
+                    Bound::Unbounded => 0,
+                };
+                let end = match range.end_bound() {
+                    Bound::Included(&e) => e.saturating_add(1),
+                    Bound::Excluded(&e) => e,
+                    Bound::Unbounded => self.layout.dims().get(axis).copied().unwrap_or(0),
+                };
+                let layout = self.layout.slice(axis, start, end);
+                self.with(layout)
+            }
+
+            /// The part with index `index` along `axis`, without that axis.
+            pub fn select(self, axis: usize, index: usize) -> Result<$name<'a, T>, Error> {
+                let layout = self.layout.select(axis, index);
+                self.with(layout)
+            }
+
+            /// With two axes exchanged; nothing is copied.
+            pub fn transpose(self, a: usize, b: usize) -> Result<$name<'a, T>, Error> {
+                let layout = self.layout.transpose(a, b);
+                self.with(layout)
+            }
+
+            /// With axis `i` of the result being axis `perm[i]`; nothing is copied.
+            pub fn permute(self, perm: &[usize]) -> Result<$name<'a, T>, Error> {
+                let layout = self.layout.permute(perm);
+                self.with(layout)
+            }
+
+            /// The same elements under another shape.
+            ///
+            /// # Errors
+            /// If the view is not contiguous, or the number of elements differs.
+            pub fn reshape(self, shape: &[usize]) -> Result<$name<'a, T>, Error> {
+                let layout = self.layout.reshape(shape);
+                self.with(layout)
+            }
+
+            /// The elements, in row-major order.
+            pub fn to_vec(&self) -> Result<Vec<T>, Error> {
+                read_view(self.source, &self.layout)
+            }
+        }
+    };
+}
+parts!(TensorView);
+parts!(TensorViewMut);
+
+impl<T: Element> Clone for TensorView<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Element> Copy for TensorView<'_, T> {}
+
+impl<'a, T: Element> TensorView<'a, T> {
+    /// Repeats axes of extent 1, and adds leading ones, so that the shape becomes `shape`; nothing is copied.
+    pub fn broadcast(self, shape: &[usize]) -> Result<TensorView<'a, T>, Error> {
+        let layout = self.layout.broadcast(shape);
+        self.with(layout)
+    }
+
+    pub(crate) fn raw(
+        device: &'a Device,
+        address: u64,
+        shape: &[usize],
+        strides: &[usize],
+    ) -> Result<TensorView<'a, T>, Error> {
+        let layout = Layout::new(shape, strides, 0)?;
+        Ok(TensorView { source: Source::Raw(device, address), layout, element: PhantomData })
+    }
+}
+
+impl<'a, T: Element> TensorViewMut<'a, T> {
+    /// The same part, to be read.
+    pub fn as_view(&self) -> TensorView<'_, T> {
+        TensorView { source: self.source, layout: self.layout, element: PhantomData }
+    }
+
+    /// The same part, borrowed for a shorter time.
+    pub fn reborrow(&mut self) -> TensorViewMut<'_, T> {
+        TensorViewMut { source: self.source, layout: self.layout, element: PhantomData }
+    }
+
+    /// Two parts that share no element: indices below `middle` along `axis`, and the others.
+    pub fn split_at(
+        self,
+        axis: usize,
+        middle: usize,
+    ) -> Result<(TensorViewMut<'a, T>, TensorViewMut<'a, T>), Error> {
+        let left = self.layout.slice(axis, 0, middle)?;
+        let right = self.layout.slice(axis, middle, self.layout.dims()[axis])?;
+        let part = |layout| TensorViewMut { source: self.source, layout, element: PhantomData };
+        Ok((part(left), part(right)))
+    }
+
+    pub(crate) fn raw(
+        device: &'a Device,
+        address: u64,
+        shape: &[usize],
+        strides: &[usize],
+    ) -> Result<TensorViewMut<'a, T>, Error> {
+        let layout = Layout::new(shape, strides, 0)?;
+        Ok(TensorViewMut { source: Source::Raw(device, address), layout, element: PhantomData })
+    }
+
+    /// Overwrites all elements, in row-major order.
+    ///
+    /// # Errors
+    /// If the number of values differs, or the view is not contiguous.
+    pub fn copy_from_slice(&mut self, values: &[T]) -> Result<(), Error> {
+        let buffer = self.source.buffer("writing to")?;
+        self.expect_contiguous("copying into")?;
+        if values.len() != self.len() {
+            return Err(Error::Shape(format!("{} values do not fill {self:?}", values.len())));
+        }
+        let stream = self.device().stream();
+        stream.expect_not_recording("a copy from the host")?;
+        buffer.before(Access::Write, &stream)?;
+        let Some(raw) = buffer.raw().filter(|_| !values.is_empty()) else { return Ok(()) };
+        let offset = self.layout.offset * size_of::<T::Storage>();
+        let stored: Vec<T::Storage> = values.iter().map(|v| v.to_storage()).collect();
+        buffer.device().0.backend.write(raw, offset, bytemuck::cast_slice(&stored), &*stream.0.raw)
+    }
+
+    /// Overwrites all elements by zeros, on a stream.
+    ///
+    /// # Errors
+    /// If the view is not contiguous.
+    pub fn fill_zero(&mut self, stream: &Stream) -> Result<(), Error> {
+        let buffer = self.source.buffer("filling")?;
+        self.expect_contiguous("filling")?;
+        stream.device().expect_same(buffer.device(), "the tensor")?;
+        buffer.before(Access::Write, stream)?;
+        let Some(raw) = buffer.raw().filter(|_| !self.is_empty()) else { return Ok(()) };
+        let (offset, bytes) =
+            (self.layout.offset * size_of::<T::Storage>(), self.len() * size_of::<T::Storage>());
+        buffer.device().0.backend.fill(raw, offset, bytes, 0, &*stream.0.raw)
+    }
+
+    /// Overwrites all elements by those of a view of the same shape and device, on a stream. Both must be contiguous.
+    pub fn copy_from(&mut self, from: &TensorView<'_, T>, stream: &Stream) -> Result<(), Error> {
+        let (to, source) = (self.source.buffer("copying into")?, from.source.buffer("copying from")?);
+        if self.shape() != from.shape() {
+            return Err(Error::Shape(format!("{from:?} cannot be copied into {self:?}: the shapes differ")));
+        }
+        self.expect_contiguous("copying into")?;
+        if !from.is_contiguous() {
+            return Err(not_contiguous("copying from", &from.layout));
+        }
+        stream.device().expect_same(to.device(), "the target")?;
+        stream.device().expect_same(source.device(), "the source")?;
+        source.before(Access::Read, stream)?;
+        to.before(Access::Write, stream)?;
+        let (Some(source), Some(to), false) = (source.raw(), to.raw(), self.is_empty()) else {
+            return Ok(());
+        };
+        let at = |l: &Layout| l.offset * size_of::<T::Storage>();
+        let backend = &stream.device().0.backend;
+        backend.copy(
+            (source, at(&from.layout)),
+            (to, at(&self.layout)),
+            self.len() * size_of::<T::Storage>(),
+            &*stream.0.raw,
+        )
+    }
+
+    fn expect_contiguous(&self, what: &str) -> Result<(), Error> {
+        if self.is_contiguous() { Ok(()) } else { Err(not_contiguous(what, &self.layout)) }
+    }
+}
+
+fn not_contiguous(what: &str, layout: &Layout) -> Error {
+    Error::Shape(format!(
+        "{what} a view of shape {:?} with strides {:?} needs a contiguous one: use a kernel",
+        layout.dims(),
+        layout.strides()
+    ))
+}
+
+/// Copies a view to the host: its span in one piece, then picked apart if it is strided.
+fn read_view<T: Element>(source: Source<'_>, layout: &Layout) -> Result<Vec<T>, Error> {
+    let buffer = source.buffer("reading")?;
+    let stream = buffer.device().stream();
+    stream.expect_not_recording("a copy to the host")?;
+    buffer.before(Access::Read, &stream)?;
+    let Some(raw) = buffer.raw().filter(|_| layout.count() > 0) else { return Ok(Vec::new()) };
+    let mut span = vec![T::Storage::default(); layout.span()];
+    let backend = &buffer.device().0.backend;
+    let offset = layout.offset * size_of::<T::Storage>();
+    backend.read(raw, offset, bytemuck::cast_slice_mut(&mut span), &*stream.0.raw)?;
+    if layout.is_contiguous() {
+        return Ok(span.into_iter().map(T::from_storage).collect());
+    }
+    Ok(layout.offsets().map(|o| T::from_storage(span[o])).collect())
+}
