@@ -16,6 +16,8 @@ use crate::machine::Machine;
 use crate::workspace::Workspace;
 use requirements::Requirement;
 
+pub use cuda::TOOLS;
+
 /// Arguments of `cargo xtask setup`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -124,11 +126,7 @@ fn missing(machine: &Machine, workspace: &Workspace, scope: Scope) -> Vec<Missin
         if !tools.is_empty() && !cuda::PIP.is_met(machine) {
             missing.push(from_requirement(machine, &cuda::PIP));
         }
-        missing.extend(tools.into_iter().map(|tool| Missing {
-            what: tool.name.into(),
-            source: Source::Wheel(tool),
-            disk_mb: tool.disk_mb,
-        }));
+        missing.extend(tools.into_iter().map(|tool| from_tool(machine, tool)));
     }
     missing
 }
@@ -139,6 +137,18 @@ fn from_requirement(machine: &Machine, requirement: &Requirement) -> Missing {
         None => Source::Apt(requirement.package),
     };
     Missing { what: requirement.what.into(), source, disk_mb: requirement.disk_mb }
+}
+
+fn from_tool(machine: &Machine, tool: &'static cuda::Tool) -> Missing {
+    let source = match machine.var(tool.variable) {
+        Some(path) => Source::User(format!(
+            "{}={} names no such tool of CUDA 12.8 or later; unset it to have one installed",
+            tool.variable,
+            path.display()
+        )),
+        None => Source::Wheel(tool),
+    };
+    Missing { what: tool.name.into(), source, disk_mb: tool.disk_mb }
 }
 
 #[cfg(test)]
@@ -198,6 +208,19 @@ mod tests {
         let Source::User(advice) = &mlir.source else { panic!("{mlir:?}") };
         assert!(advice.contains("MLIR_SYS_220_PREFIX=/opt/mlir"), "{advice}");
         assert!(packages(&missing).contains(&"llvm-22-dev"));
+    }
+
+    #[test]
+    fn a_tool_that_the_user_names_must_exist() {
+        let root = tempfile::tempdir().unwrap();
+        let machine = fake(root.path(), &[("TEGULA_PTXAS", "/opt/ptxas")]);
+        let missing = missing(&machine, &workspace(root.path()), Scope::Everything);
+        let advice =
+            |item: &Missing| matches!(&item.source, Source::User(advice) if advice.contains("/opt/ptxas"));
+        assert!(missing.iter().any(|item| item.what == "ptxas" && advice(item)));
+        assert!(
+            missing.iter().any(|item| item.what == "nvdisasm" && matches!(item.source, Source::Wheel(_)))
+        );
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::workspace::Workspace;
 /// The one package that links LLVM; whatever depends on it does too.
 const LLVM_PACKAGE: &str = "tegula-codegen";
 
+/// Private items are documented too, and linked to: a module's header is read by those who work on it.
+const RUSTDOCFLAGS: &str = "-D warnings -A rustdoc::private_intra_doc_links";
+
 /// Arguments of `cargo xtask test`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -42,7 +45,9 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     steps.run("tidy", || tidy::check(workspace));
     if !args.quick {
         steps.command(cargo("clippy").args(["--all-targets", "--", "-D", "warnings"]));
-        steps.command(cargo("doc").arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings"));
+        steps.command(
+            cargo("doc").args(["--no-deps", "--document-private-items"]).env("RUSTDOCFLAGS", RUSTDOCFLAGS),
+        );
     }
     steps.tests(cargo("test").arg("--no-fail-fast"));
     Ok(steps.finish())

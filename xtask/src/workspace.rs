@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::setup::TOOLS;
+
 /// The root package: the facade crate whose examples are the demo.
 pub const ROOT_PACKAGE: &str = "tegula";
 
@@ -66,10 +68,17 @@ impl Workspace {
         serde_json::from_slice(&output.stdout).context("cannot read what `cargo metadata` printed")
     }
 
-    /// `cargo`, to be run in the root.
+    /// `cargo`, to be run in the root, with the CUDA tools of [`crate::setup`] named to the code generator: which
+    /// finds them by itself only while the target folder is called `target`.
     pub fn cargo(&self) -> Command {
         let mut command = Command::new(cargo_program());
         command.current_dir(&self.root);
+        for tool in TOOLS {
+            let program = self.cuda_bin().join(tool.name);
+            if std::env::var_os(tool.variable).is_none_or(|value| value.is_empty()) && program.is_file() {
+                command.env(tool.variable, program);
+            }
+        }
         command
     }
 

@@ -69,6 +69,8 @@ fn apt_get(sudo: bool, arguments: &[&str]) -> Command {
     command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]);
     command.args(arguments).stdin(Stdio::null());
     println!("setup: {}", crate::workspace::display(&command));
+    // dpkg tells of each of its hundred steps there; what goes wrong is on standard error.
+    command.stdout(Stdio::null());
     command
 }
 

@@ -1,8 +1,8 @@
 //! ptxas, nvdisasm and cuobjdump, from a CUDA toolkit or out of NVIDIA's PyPI wheels.
 //!
 //! Assembling and disassembling need no GPU and no toolkit, and a wheel is 40 MB where a toolkit is gigabytes. Each
-//! tool goes to `<target>/tools/cuda/bin`, where the code generator looks after `TEGULA_PTXAS`, the `PATH` and
-//! `/usr/local/cuda/bin`. Only the tool itself is kept: the rest of its wheel (nvcc, nvlink) is thrown away.
+//! tool goes to `<target>/tools/cuda/bin`, where the code generator looks after the tool's own variable (`TEGULA_PTXAS`,
+//! …), and before the `PATH` and `/usr/local/cuda/bin`. Only the tool itself is kept: the rest of its wheel (nvcc, nvlink) is thrown away.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,7 @@ pub struct Tool {
     /// The program.
     pub name: &'static str,
     /// The environment variable that names another one.
-    variable: &'static str,
+    pub variable: &'static str,
     /// The PyPI package.
     pub wheel: &'static str,
     /// Its version, pinned: PTX and cubin formats change between releases.
@@ -74,17 +74,25 @@ pub fn missing(machine: &Machine, bin: &Path) -> Vec<&'static Tool> {
 
 fn missing_unless(machine: &Machine, bin: &Path, is_recent: impl Fn(&Path) -> bool) -> Vec<&'static Tool> {
     let there = |tool: &Tool| {
-        bin.join(tool.name).is_file() || candidates(machine, tool).iter().any(|path| is_recent(path))
+        // A tool that the user names is the one that will run, so what is unpacked does not stand in for it.
+        let unpacked = machine.var(tool.variable).is_none() && bin.join(tool.name).is_file();
+        unpacked || candidates(machine, tool).iter().any(|path| is_recent(path))
     };
     TOOLS.iter().filter(|tool| !there(tool)).collect()
 }
 
-/// Where a toolkit's copy of the tool may be.
+/// Where a toolkit's copy of the tool may be: where its variable says and nowhere else, or else beside the ptxas that
+/// `TEGULA_PTXAS` names, on the `PATH`, and where toolkits are installed.
 fn candidates(machine: &Machine, tool: &Tool) -> Vec<PathBuf> {
-    let named = machine.var(tool.variable).map(|path| machine.at(path));
-    let toolkit = machine.at("/usr/local/cuda/bin").join(tool.name);
-    let all = named.into_iter().chain(machine.program(tool.name)).chain([toolkit]);
-    all.filter(|path| path.is_file()).collect()
+    let all = match machine.var(tool.variable) {
+        Some(path) => vec![machine.at(path)],
+        None => {
+            let beside = machine.var("TEGULA_PTXAS").map(|ptxas| machine.at(ptxas).with_file_name(tool.name));
+            let toolkit = machine.at("/usr/local/cuda/bin").join(tool.name);
+            beside.into_iter().chain(machine.program(tool.name)).chain([toolkit]).collect()
+        }
+    };
+    all.into_iter().filter(|path| path.is_file()).collect()
 }
 
 fn is_recent(program: &Path) -> bool {

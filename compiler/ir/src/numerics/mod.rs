@@ -3,7 +3,7 @@
 //! literals, the host side of tests. All conversions round *once*, straight from the source (an `f64` or an integer of any
 //! width) to the target; going through `f32` would round twice and be wrong at midpoints.
 //!
-//! * [`format`]: the small float formats as data, with one encoder and one decoder for all;
+//! * [`mod@format`]: the small float formats as data, with one encoder and one decoder for all;
 //! * [`tables`]: decode tables of the 4- and 8-bit formats;
 //! * [`convert`]: conversions between the values of any two element types, by bit pattern;
 

@@ -1,3 +1,5 @@
+//! Tests of the printer and the parser: round trips, and errors with their places.
+
 use super::*;
 use crate::builder::Builder;
 use crate::kernel::Kernel;
