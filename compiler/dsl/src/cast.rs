@@ -6,9 +6,9 @@ use tegula_ir::Opcode;
 use tegula_ir::op::Rounding;
 
 use crate::diagnostic::Diagnostic;
-use crate::element::Element;
 use crate::session::{self, emit_value};
 use crate::tile::Tile;
+use tegula_ir::element::Element;
 
 impl<T: Element> Tile<T> {
     /// The values as `U`: to nearest even among floats and from integers; truncated and saturated from float to integer (NaN gives

@@ -6,10 +6,10 @@ use tegula_ir::op::CmpOp;
 use tegula_ir::{Opcode, Shape, Value};
 
 use crate::broadcast::unify;
-use crate::element::Element;
 use crate::ops::compare;
 use crate::session::{self, emit_value};
 use crate::tile::{Operand, Tile, widen};
+use tegula_ir::element::Element;
 
 /// What a `Tile<T>` can be compared with: what it can be combined with, and also an index of the other width (`i32` with `i64`).
 #[diagnostic::on_unimplemented(

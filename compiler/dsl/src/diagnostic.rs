@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 use tegula_ir::SourceLoc;
 
+mod render;
+
+pub use render::Sources;
+
 /// A place in the source, and what to say of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Label {
@@ -84,12 +88,17 @@ pub struct Diagnostics {
     pub list: Vec<Diagnostic>,
 }
 
+impl Diagnostics {
+    /// The faults as rustc would show them, with excerpts of those sources that can be read.
+    pub fn render(&self, sources: &Sources) -> String {
+        render::render(self, sources)
+    }
+}
+
 impl fmt::Display for Diagnostics {
+    /// Rendered, with excerpts where the sources are found from here.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for d in &self.list {
-            writeln!(f, "error: {}\n  --> {}", d.message, d.primary.loc)?;
-        }
-        write!(f, "kernel `{}`: {} error(s)", self.kernel, self.list.len())
+        f.write_str(&self.render(&Sources::from_environment()))
     }
 }
 

@@ -11,15 +11,22 @@
 mod broadcast;
 mod cast;
 mod compare;
+mod create;
 pub mod diagnostic;
-mod element;
+mod modifier;
 mod ops;
 pub mod prelude;
+mod range;
 pub mod session;
+mod shape;
 mod tile;
 
 pub use compare::{Comparand, select, where_};
+pub use create::{CeilDiv, arange, cdiv, constant, full, num_programs, program_id, zeros};
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use element::{Element, Float, Int, Numeric};
+pub use modifier::Stored;
+pub use range::{DeviceRange, IndexElement, RangeEnd, range};
 pub use session::stage;
+pub use shape::{IntoAxis, IntoShape, cat, join};
+pub use tegula_ir::element::{self, Element, Float, Int, Num, SignedInt};
 pub use tile::{Operand, Scalar, Tile};

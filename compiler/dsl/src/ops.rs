@@ -10,17 +10,19 @@ use tegula_ir::op::{BinaryOp, CmpOp, UnaryOp};
 use tegula_ir::{Elem, Opcode, Value};
 
 use crate::broadcast::{shape_of, unify};
-use crate::element::{Element, Float, Int, Numeric};
 use crate::session::{self, emit_value};
 use crate::tile::{Operand, Tile};
+use tegula_ir::element::{Element, Float, Int, Num};
 
 /// Element types that have bitwise operators: integers and `bool`.
 #[diagnostic::on_unimplemented(
     message = "bitwise operators are for integers and truth values, not for `{Self}`"
 )]
 pub trait Bits: Element {}
-impl<T: Int> Bits for T {}
-impl Bits for bool {}
+macro_rules! bits {
+    ($($ty:ty)+) => {$(impl Bits for $ty {})+};
+}
+bits!(bool i8 u8 i16 u16 i32 u32 i64 u64);
 
 /// Broadcasts and builds an operation on two values of one type.
 #[track_caller]
@@ -75,11 +77,11 @@ macro_rules! operators {
 }
 
 operators! {
-    Numeric: Add add, AddAssign add_assign, "+" Add;
-    Numeric: Sub sub, SubAssign sub_assign, "-" Sub;
-    Numeric: Mul mul, MulAssign mul_assign, "*" Mul;
-    Numeric: Div div, DivAssign div_assign, "/" Div;
-    Numeric: Rem rem, RemAssign rem_assign, "%" Rem;
+    Num: Add add, AddAssign add_assign, "+" Add;
+    Num: Sub sub, SubAssign sub_assign, "-" Sub;
+    Num: Mul mul, MulAssign mul_assign, "*" Mul;
+    Num: Div div, DivAssign div_assign, "/" Div;
+    Num: Rem rem, RemAssign rem_assign, "%" Rem;
     Bits: BitAnd bitand, BitAndAssign bitand_assign, "&" And;
     Bits: BitOr bitor, BitOrAssign bitor_assign, "|" Or;
     Bits: BitXor bitxor, BitXorAssign bitxor_assign, "^" Xor;
@@ -100,10 +102,10 @@ macro_rules! host_left {
 }
 
 host_left!(f64, Float: Add add "+" Add, Sub sub "-" Sub, Mul mul "*" Mul, Div div "/" Div, Rem rem "%" Rem);
-host_left!(usize, Numeric: Add add "+" Add, Sub sub "-" Sub, Mul mul "*" Mul, Div div "/" Div, Rem rem "%" Rem);
+host_left!(usize, Num: Add add "+" Add, Sub sub "-" Sub, Mul mul "*" Mul, Div div "/" Div, Rem rem "%" Rem);
 host_left!(usize, Int: BitAnd bitand "&" And, BitOr bitor "|" Or, BitXor bitxor "^" Xor, Shl shl "<<" Shl, Shr shr ">>" Shr);
 
-impl<T: Numeric> Neg for Tile<T> {
+impl<T: Num> Neg for Tile<T> {
     type Output = Tile<T>;
     #[track_caller]
     fn neg(self) -> Tile<T> {

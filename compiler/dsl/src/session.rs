@@ -158,6 +158,13 @@ pub fn emit_value(opcode: Opcode, operands: &[Value], result: Type) -> Value {
 /// Operands that were made in a region which has ended are reported here.
 #[track_caller]
 pub fn emit_with_regions(opcode: Opcode, operands: &[Value], results: &[Type], regions: &[Block]) -> Values {
+    let op = emit_op(opcode, operands, results, regions);
+    inspect(|kernel| kernel.ops[op].results.iter().copied().collect())
+}
+
+/// As [`emit_with_regions`], but returns the operation.
+#[track_caller]
+pub fn emit_op(opcode: Opcode, operands: &[Value], results: &[Type], regions: &[Block]) -> Op {
     let caller = Location::caller();
     with(|s| {
         let mut tainted = operands.iter().any(|v| s.poisoned.contains(v));
@@ -174,11 +181,10 @@ pub fn emit_with_regions(opcode: Opcode, operands: &[Value], results: &[Type], r
         let op = s.kernel.make_op(opcode, operands.iter().copied(), results.iter().copied(), loc);
         s.kernel.ops[op].regions.extend(regions.iter().copied());
         s.append(op);
-        let results: Values = s.kernel.ops[op].results.iter().copied().collect();
         if tainted {
-            s.poisoned.extend(results.iter().copied());
+            s.poisoned.extend(s.kernel.ops[op].results.iter().copied());
         }
-        results
+        op
     })
 }
 
@@ -219,21 +225,15 @@ pub fn inspect<R>(f: impl FnOnce(&Kernel) -> R) -> R {
     with(|s| f(&s.kernel))
 }
 
-/// Changes the operation that defines `value`, if that is the operation appended last: so that `x.load(..).evict_first()` and
-/// `dot(a, b).tf32()` can say more of an operation just made. `change` returns false for an operation that it does not apply to.
+/// Changes an operation that was just made: so that `x.load(..).evict_first()` and `dot(a, b).tf32()` can say more of it. `change` returns
+/// false for an operation that it does not apply to.
 ///
-/// Returns whether it was changed. Poison is not changed, and counts as changed.
+/// Returns whether it was changed; an operation that is not the last one of the block being filled is left alone.
 #[track_caller]
-pub fn amend_last(value: Value, change: impl FnOnce(&mut Opcode) -> bool) -> bool {
+pub fn amend_last(op: Op, change: impl FnOnce(&mut Opcode) -> bool) -> bool {
     with(|s| {
         let block = *s.open.last().expect("the body stays open");
-        match s.kernel.def_op(value) {
-            _ if s.poisoned.contains(&value) => true,
-            Some(op) if s.kernel.blocks[block].ops.last() == Some(&op) => {
-                change(&mut s.kernel.ops[op].opcode)
-            }
-            _ => false,
-        }
+        s.kernel.blocks[block].ops.last() == Some(&op) && change(&mut s.kernel.ops[op].opcode)
     })
 }
 
@@ -251,6 +251,12 @@ pub fn report(about: &[Value], fault: Diagnostic) {
 #[track_caller]
 pub fn poison(ty: Type) -> Value {
     with(|s| s.make_poison(ty))
+}
+
+/// Is the value poison?
+#[track_caller]
+pub fn is_poison(value: Value) -> bool {
+    with(|s| s.poisoned.contains(&value))
 }
 
 /// Where a value was made, if an operation made it.

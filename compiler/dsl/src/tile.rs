@@ -4,12 +4,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 
+use tegula_ir::numerics::round_to;
 use tegula_ir::op::Literal;
 use tegula_ir::{Elem, Opcode, Shape, Type, Value};
 
 use crate::diagnostic::Diagnostic;
-use crate::element::{Element, Float, Numeric};
 use crate::session;
+use tegula_ir::element::{Element, Float, Num};
 
 /// A tile of elements of type `T`, or a scalar: a handle, copied freely.
 ///
@@ -121,7 +122,7 @@ macro_rules! host_numbers {
 }
 
 host_numbers!(Float: f32 as f64 => float_constant, f64 as f64 => float_constant);
-host_numbers!(Numeric: i32 as i128 => int_constant, u32 as i128 => int_constant,
+host_numbers!(Num: i32 as i128 => int_constant, u32 as i128 => int_constant,
     i64 as i128 => int_constant, u64 as i128 => int_constant, usize as i128 => int_constant);
 
 impl Operand<bool> for bool {
@@ -139,17 +140,18 @@ fn constant(literal: Literal, elem: Elem, shape: Shape) -> Value {
 /// A float constant, rounded to the element type (a literal such as 0.1 is no value of f16, and nobody wants to write it as one).
 #[track_caller]
 pub(crate) fn float_constant(x: f64, elem: Elem, shape: Shape) -> Value {
-    constant(Literal::float(round_to(x, elem)), elem, shape)
+    constant(Literal::float(round_to(elem, x)), elem, shape)
 }
 
 /// An integer constant; one that the element type cannot hold is a fault, also for floats.
 #[track_caller]
 pub(crate) fn int_constant(x: i128, elem: Elem, shape: Shape) -> Value {
     let literal = if elem.is_float() {
-        let rounded = round_to(x as f64, elem);
+        let rounded = round_to(elem, x as f64);
         (rounded as i128 == x).then(|| Literal::float(rounded))
     } else {
-        fits(x, elem).then_some(Literal::Int(x as i64))
+        // An i64 or, by its bit pattern, a u64.
+        range(elem).contains(&x).then_some(Literal::Int(x as i64))
     };
     match literal {
         Some(literal) => constant(literal, elem, shape),
@@ -162,21 +164,10 @@ pub(crate) fn int_constant(x: i128, elem: Elem, shape: Shape) -> Value {
     }
 }
 
-fn fits(x: i128, elem: Elem) -> bool {
-    let bits = elem.bits();
-    let (lo, hi) = if elem.is_signed() {
-        (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
-    } else {
-        (0, (1i128 << bits) - 1)
-    };
-    (lo..=hi).contains(&x)
-}
-
-fn round_to(x: f64, elem: Elem) -> f64 {
-    match elem {
-        Elem::F16 => half::f16::from_f64(x).to_f64(),
-        Elem::BF16 => half::bf16::from_f64(x).to_f64(),
-        Elem::F32 => x as f32 as f64,
-        _ => x,
+/// The values of an integer type.
+fn range(elem: Elem) -> std::ops::RangeInclusive<i128> {
+    match (elem.is_signed(), elem.bits()) {
+        (true, bits) => -(1 << (bits - 1))..=(1 << (bits - 1)) - 1,
+        (false, bits) => 0..=(1 << bits) - 1,
     }
 }

@@ -1,0 +1,127 @@
+//! Loops over a device range: `for k in range(0, n).step_by(block) { … }`.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use tegula_ir::element::Int;
+use tegula_ir::op::LoopHints;
+use tegula_ir::{Opcode, Shape, Value};
+
+use crate::broadcast::shape_of;
+use crate::diagnostic::Diagnostic;
+use crate::session;
+use crate::tile::{Operand, Scalar, Tile};
+
+/// Element types of loop indices: `i32` and `i64`.
+#[diagnostic::on_unimplemented(message = "a loop's index is an `i32` or an `i64`, not `{Self}`")]
+pub trait IndexElement: Int {}
+impl IndexElement for i32 {}
+impl IndexElement for i64 {}
+
+/// What a range can end at: a scalar, whose type the index has, or a host size (the index is then `i32`).
+#[diagnostic::on_unimplemented(
+    message = "a device range cannot end at `{Self}`",
+    note = "it can end at a `Scalar<i32>`, a `Scalar<i64>` or a `usize`"
+)]
+pub trait RangeEnd: Operand<Self::Index> {
+    /// The index's type.
+    type Index: IndexElement;
+}
+
+impl<T: IndexElement> RangeEnd for Tile<T> {
+    type Index = T;
+}
+
+impl RangeEnd for usize {
+    type Index = i32;
+}
+
+/// `lo, lo + step, …` below `hi`: a loop of the kernel, where `0..n` is one of the host.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRange<T: IndexElement = i32> {
+    lo: Value,
+    hi: Value,
+    step: Value,
+    hints: LoopHints,
+    index: PhantomData<T>,
+}
+
+/// The device range from `lo` to below `hi`.
+#[track_caller]
+pub fn range<H: RangeEnd>(lo: impl Operand<H::Index>, hi: H) -> DeviceRange<H::Index> {
+    DeviceRange {
+        lo: bound::<H::Index>(lo, "start"),
+        hi: bound::<H::Index>(hi, "end"),
+        step: bound::<H::Index>(1, "step"),
+        hints: LoopHints::default(),
+        index: PhantomData,
+    }
+}
+
+/// A bound, which must be a scalar.
+#[track_caller]
+fn bound<T: IndexElement>(x: impl Operand<T>, what: &str) -> Value {
+    let value = x.stage_like(Shape::SCALAR);
+    let shape = shape_of(value);
+    if shape.rank() == 0 {
+        return value;
+    }
+    let fault =
+        Diagnostic::at(format!("the {what} of a range is a tile of shape {shape}"), Location::caller())
+            .label("ranges go over scalars");
+    session::report(&[value], fault);
+    session::poison(session::ty(value).with_shape(Shape::SCALAR))
+}
+
+impl<T: IndexElement> DeviceRange<T> {
+    /// Goes in steps of `n`, which is positive.
+    #[track_caller]
+    pub fn step_by(mut self, n: impl Operand<T>) -> DeviceRange<T> {
+        self.step = bound(n, "step");
+        let constant = session::inspect(|kernel| kernel.as_const(self.step));
+        if let Some(tegula_ir::op::Literal::Int(n)) = constant
+            && n <= 0
+        {
+            let fault = Diagnostic::at(format!("a loop with step {n} would not end"), Location::caller());
+            session::report(&[self.step], fault.label("the step must be positive"));
+        }
+        self
+    }
+
+    /// Hint: software-pipeline the loop's loads `n` deep (1: not at all).
+    pub fn stages(mut self, n: u32) -> DeviceRange<T> {
+        self.hints.stages = Some(n);
+        self
+    }
+
+    /// Hint: unroll the loop `n` times.
+    pub fn unroll(mut self, n: u32) -> DeviceRange<T> {
+        self.hints.unroll = Some(n);
+        self
+    }
+
+    /// The first index.
+    pub fn lo(self) -> Scalar<T> {
+        Tile::from_value(self.lo)
+    }
+
+    /// The end, which is not reached.
+    pub fn hi(self) -> Scalar<T> {
+        Tile::from_value(self.hi)
+    }
+
+    /// The step.
+    pub fn step(self) -> Scalar<T> {
+        Tile::from_value(self.step)
+    }
+
+    /// The hints.
+    pub fn hints(self) -> LoopHints {
+        self.hints
+    }
+
+    /// The loop's operation; its operands are lo, hi, step and the initial values.
+    pub fn opcode(self) -> Opcode {
+        Opcode::For(self.hints)
+    }
+}
