@@ -1,8 +1,8 @@
 //! What can go wrong between MLIR and a cubin.
 //!
 //! Input that is wrong gives an `Err`, never a panic. The one thing that cannot be caught is LLVM's own
-//! `report_fatal_error` (an instruction that the back end cannot select), which ends the process by LLVM's design;
-//! everything LLVM reports through its diagnostics is captured here.
+//! `report_fatal_error`, which ends the process by LLVM's design; what is known to lead there is refused beforehand
+//! ([`crate::pipeline::selection`]), and what LLVM reports through its diagnostics is captured.
 
 use std::fmt;
 
@@ -26,6 +26,18 @@ pub enum CodegenError {
     /// The LLVM dialect could not be translated to LLVM IR.
     #[error("translation to LLVM IR failed\n{0}")]
     Translate(Diagnostics),
+    /// An operation that the target has no instruction for.
+    #[error("{}{operation} on {target}: {reason}", at(location))]
+    Unsupported {
+        /// The LLVM intrinsic.
+        operation: String,
+        /// The target compiled for.
+        target: &'static str,
+        /// Why not.
+        reason: &'static str,
+        /// The source line it came from, if the module had locations.
+        location: Option<SourceLocation>,
+    },
     /// LLVM refused the module: verifier, optimiser or NVPTX back end.
     #[error("LLVM failed in {stage}: {message}")]
     Llvm {
@@ -37,6 +49,10 @@ pub enum CodegenError {
     /// Assembling the PTX failed.
     #[error(transparent)]
     Ptxas(#[from] PtxasError),
+}
+
+fn at(location: &Option<SourceLocation>) -> String {
+    location.as_ref().map_or_else(String::new, |location| format!("{location}: "))
 }
 
 /// A position in the source of a kernel.

@@ -12,11 +12,13 @@ use std::{
 
 use inkwell::{
     llvm_sys::{
-        LLVMDiagnosticSeverity,
+        LLVMDiagnosticSeverity, LLVMFastMathApproxFunc,
         core::{
-            LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetCalledValue,
-            LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity, LLVMGetInlineAsmAsmString,
-            LLVMGetInlineAsmConstraintString, LLVMGetInlineAsmHasSideEffects, LLVMIsACallInst,
+            LLVMCanValueUseFastMathFlags, LLVMContextSetDiagnosticHandler, LLVMDisposeMessage,
+            LLVMGetCalledValue, LLVMGetDebugLocColumn, LLVMGetDebugLocFilename, LLVMGetDebugLocLine,
+            LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity, LLVMGetFastMathFlags,
+            LLVMGetInlineAsmAsmString, LLVMGetInlineAsmConstraintString, LLVMGetInlineAsmHasSideEffects,
+            LLVMGetIntrinsicID, LLVMGetValueName2, LLVMGetVersion, LLVMIsACallInst, LLVMIsAFunction,
             LLVMIsAInlineAsm,
         },
         prelude::LLVMDiagnosticInfoRef,
@@ -39,6 +41,8 @@ use mlir_sys::{
     mlirLLVMDISubprogramAttrGet, mlirLLVMDISubroutineTypeAttrGet, mlirTranslateModuleToLLVMIR,
     mlirUnitAttrGet,
 };
+
+use crate::error::SourceLocation;
 
 unsafe extern "C" {
     // MLIR's C API registers either every translation there is (OpenMP, ROCDL, SPIR-V, …) or none. These are the
@@ -232,6 +236,66 @@ pub(crate) fn inline_asm_call<'c>(
         };
         Some((asm, CallSiteValue::new(raw)))
     }
+}
+
+/// A call of one of LLVM's intrinsics.
+pub(crate) struct IntrinsicCall {
+    /// The full name, such as `llvm.nvvm.barrier.cta.sync.aligned.all`.
+    pub(crate) name: String,
+    /// Whether the call has the fast-math flag `afn`.
+    pub(crate) approximate: bool,
+}
+
+/// The intrinsic called by `instruction`; `None` for any other instruction.
+pub(crate) fn intrinsic_call(instruction: InstructionValue<'_>) -> Option<IntrinsicCall> {
+    let raw = instruction.as_value_ref();
+    // SAFETY: `raw` is a living instruction. `LLVMIsA…` answer null for a value of another kind; the getters after them are
+    // applied to values of the right kind, and the name is copied before the module changes.
+    unsafe {
+        if LLVMIsACallInst(raw).is_null() {
+            return None;
+        }
+        let callee = LLVMIsAFunction(LLVMGetCalledValue(raw));
+        if callee.is_null() || LLVMGetIntrinsicID(callee) == 0 {
+            return None;
+        }
+        let mut length = 0;
+        let name = LLVMGetValueName2(callee, &mut length);
+        Some(IntrinsicCall {
+            name: String::from_utf8_lossy(std::slice::from_raw_parts(name.cast::<u8>(), length)).into_owned(),
+            approximate: LLVMCanValueUseFastMathFlags(raw) != 0
+                && LLVMGetFastMathFlags(raw) & LLVMFastMathApproxFunc != 0,
+        })
+    }
+}
+
+/// The source position of an instruction, by its debug info.
+pub(crate) fn source_location(instruction: InstructionValue<'_>) -> Option<SourceLocation> {
+    let raw = instruction.as_value_ref();
+    // SAFETY: `raw` is a living instruction; without debug info the getters answer 0 and an empty name, which is not
+    // read. The name is copied.
+    unsafe {
+        let line = LLVMGetDebugLocLine(raw);
+        let mut length = 0;
+        let file = LLVMGetDebugLocFilename(raw, &mut length);
+        if line == 0 || file.is_null() {
+            return None;
+        }
+        let file = std::slice::from_raw_parts(file.cast::<u8>(), length as usize);
+        Some(SourceLocation {
+            file: String::from_utf8_lossy(file).into_owned(),
+            line,
+            column: LLVMGetDebugLocColumn(raw),
+        })
+    }
+}
+
+/// The version of the LLVM that is linked in.
+pub(crate) fn llvm_version() -> (u32, u32, u32) {
+    let (mut major, mut minor, mut patch) = (0, 0, 0);
+    // SAFETY: three places to write to.
+    unsafe { LLVMGetVersion(&mut major, &mut minor, &mut patch) };
+    (major, minor, patch)
 }
 
 /// Collects what LLVM reports through its diagnostics while this value lives.

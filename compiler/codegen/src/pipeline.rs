@@ -3,8 +3,9 @@
 //! 1. [`mlir`]: canonicalize, CSE, loop-invariant motion, then everything to the `llvm` dialect; debug-info scopes.
 //! 2. translate to LLVM IR.
 //! 3. [`convergence`]: say which calls no pass may make depend on more control flow.
-//! 4. [`llvm`]: optimise; emit PTX.
-//! 5. [`crate::ptxas`]: assemble, read the report; disassemble if asked.
+//! 4. [`selection`]: refuse what the target has no instruction for.
+//! 5. [`llvm`]: optimise; emit PTX.
+//! 6. [`crate::ptxas`]: assemble, read the report; disassemble if asked.
 //!
 //! The result depends on nothing but the module, the target and the options: the same input gives the same PTX, byte
 //! for byte.
@@ -13,6 +14,7 @@ pub mod convergence;
 mod debug_info;
 pub mod llvm;
 pub mod mlir;
+pub mod selection;
 
 use melior::{
     Context,
@@ -71,6 +73,7 @@ fn compile<'c>(
         times.translate.measure(|| llvm::translate(context, &module, &llvm_context, &machine))?;
     drop(module);
     convergence::annotate(&llvm_context, &llvm_module);
+    selection::check(&llvm_module, target)?;
     let llvm_input_text = options.emit.llvm_input.then(|| llvm_module.print_to_string().to_string());
 
     times.optimize.measure(|| llvm::optimize(&llvm_context, &llvm_module, &machine, options))?;

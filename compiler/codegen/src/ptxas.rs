@@ -163,6 +163,21 @@ pub fn assemble(ptx: &str, target: &Target, options: &PtxasOptions) -> Result<As
     Ok(Assembled { cubin, report: PtxasReport::parse(&said) })
 }
 
+/// What `ptxas --version` calls itself, such as `V13.0.88`. Part of what decides the cubin that is generated.
+pub fn version() -> Result<String, PtxasError> {
+    let ptxas = tools::find("ptxas")?;
+    let output = run(Command::new(&ptxas).arg("--version"), &ptxas)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = text.split(|c: char| c == ',' || c.is_whitespace()).find(|word| {
+        word.strip_prefix('V').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    });
+    version.map(str::to_owned).ok_or_else(|| PtxasError::Failed {
+        tool: "ptxas",
+        status: output.status.to_string(),
+        stderr: format!("no version in: {}", text.trim()),
+    })
+}
+
 fn run(command: &mut Command, tool: &Path) -> Result<Output, PtxasError> {
     command.output().map_err(|error| PtxasError::Io { what: format!("running {}", tool.display()), error })
 }

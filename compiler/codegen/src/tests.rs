@@ -103,8 +103,8 @@ fn arithmetic_is_not_contracted_unless_said() {
     assert!(ptx.contains("fma.rn.f32"), "{ptx}");
 }
 
-/// The barriers in the PTX of `text` after `passes`, with and without [`convergence::annotate`].
-fn barriers(text: &str, passes: &str, annotate: bool) -> usize {
+/// The LLVM IR of `text` after `passes`, with and without [`convergence::annotate`].
+fn optimized(text: &str, passes: &str, annotate: bool) -> String {
     let context = new_context();
     let options = Options { opt_level: OptLevel::Custom(passes.to_owned()), ..ptx_only() };
     let mut module = parse(&context, text).unwrap();
@@ -116,15 +116,100 @@ fn barriers(text: &str, passes: &str, annotate: bool) -> usize {
         convergence::annotate(&llvm_context, &module);
     }
     llvm::optimize(&llvm_context, &module, &machine, &options).unwrap();
-    llvm::emit_ptx(&llvm_context, &module, &machine).unwrap().matches("bar.sync").count()
+    module.print_to_string().to_string()
 }
 
 #[test]
 fn a_barrier_between_two_branches_is_duplicated_without_convergent_and_not_with_it() {
-    assert_eq!(barriers(BARRIER_HAZARD, "default<O3>", false), 2, "the hazard this guards against is gone");
-    assert_eq!(barriers(BARRIER_HAZARD, "default<O3>", true), 1);
+    let barriers = |annotate| optimized(BARRIER_HAZARD, "default<O3>", annotate).matches("bar.sync").count();
+    assert_eq!(barriers(false), 2, "the hazard this guards against is gone");
+    assert_eq!(barriers(true), 1);
     let ptx = compile(BARRIER_HAZARD, &Target::SM_90A, &ptx_only()).ptx;
     assert_eq!(ptx.matches("bar.sync").count(), 1, "{ptx}");
+}
+
+/// LLVM takes the `mma` intrinsics for something that one thread does by itself.
+#[test]
+fn an_mma_between_two_branches_is_duplicated_without_convergent_and_not_with_it() {
+    let text = "llvm.func @k(%x: !llvm.ptr<1>, %a: i32, %n: i32) attributes {nvvm.kernel} {
+        %zero = arith.constant 0.0 : f32
+        %tid = nvvm.read.ptx.sreg.tid.x : i32
+        %low = arith.cmpi slt, %tid, %n : i32
+        scf.if %low {
+          llvm.store volatile %zero, %x : f32, !llvm.ptr<1>
+        }
+        %d = llvm.call_intrinsic \"llvm.nvvm.mma.m16n8k16.row.col.bf16\"(
+            %a, %a, %a, %a, %a, %a, %zero, %zero, %zero, %zero)
+          : (i32, i32, i32, i32, i32, i32, f32, f32, f32, f32) -> !llvm.struct<(f32, f32, f32, f32)>
+        scf.if %low {
+          %e = llvm.extractvalue %d[0] : !llvm.struct<(f32, f32, f32, f32)>
+          llvm.store volatile %e, %x : f32, !llvm.ptr<1>
+        }
+        llvm.return
+      }";
+    let count =
+        |ir: &str| ir.lines().filter(|line| line.contains(" call ") && line.contains("nvvm.mma")).count();
+    assert_eq!(count(&optimized(text, "default<O3>", false)), 2, "the hazard this guards against is gone");
+    assert_eq!(count(&optimized(text, "default<O3>", true)), 1);
+    let options = Options { emit: Emit { llvm: true, ..Emit::default() }, ..ptx_only() };
+    let ir = compile(text, &Target::SM_90A, &options).llvm.unwrap();
+    assert_eq!(count(&ir), 1, "{ir}");
+}
+
+/// What LLVM's back end would end the process for.
+#[test]
+fn what_the_target_has_no_instruction_for_is_an_error_with_its_line() {
+    let kernel = |body: &str| {
+        format!(
+            "llvm.func @k(%s: !llvm.ptr<3>, %p: !llvm.ptr<1>, %a: i32, %f: f32) attributes {{nvvm.kernel}} {{
+               {body}
+               llvm.return
+             }} loc(\"kernel.rs\":1:1)"
+        )
+    };
+    let stmatrix = kernel(
+        "nvvm.stmatrix %s, %a {layout = #nvvm.mma_layout<row>, shape = #nvvm.ld_st_matrix_shape<m = 8, n = 8>, \
+         eltType = #nvvm.ld_st_matrix_elt_type<b16>} : !llvm.ptr<3>, i32 loc(\"kernel.rs\":5:9)",
+    );
+    let wgmma = kernel("nvvm.wgmma.fence.aligned loc(\"kernel.rs\":5:9)");
+    let cluster = kernel("nvvm.cluster.arrive loc(\"kernel.rs\":5:9)");
+    let sine = |flags: &str| {
+        kernel(&format!(
+            "%y = math.sin %f {flags} : f32 loc(\"kernel.rs\":5:9)\nllvm.store %y, %p : f32, !llvm.ptr<1>"
+        ))
+    };
+    for (text, target) in [
+        (&stmatrix, Target::SM_80),
+        (&wgmma, Target::SM_100A),
+        (&cluster, Target::SM_89),
+        (&sine(""), Target::SM_90A),
+    ] {
+        let error = compile_mlir(text, &target, &ptx_only()).unwrap_err();
+        let CodegenError::Unsupported { location: Some(location), .. } = &error else { panic!("{error:?}") };
+        assert_eq!(location.to_string(), "kernel.rs:5:9", "{error}");
+        assert!(error.to_string().contains(target.name), "{error}");
+    }
+    for text in [&stmatrix, &wgmma, &cluster] {
+        compile(text, &Target::SM_90A, &assembled());
+    }
+    assert!(compile(&sine("fastmath<afn>"), &Target::SM_80, &ptx_only()).ptx.contains("sin.approx.f32"));
+}
+
+#[test]
+fn an_unknown_asm_constraint_is_an_error() {
+    let text = "llvm.func @k(%a: i32) attributes {nvvm.kernel} {
+        %b = llvm.inline_asm has_side_effects \"mov.b32 $0, $1;\", \"=r,Z\" %a : (i32) -> i32
+        llvm.return
+      }";
+    let error = compile_mlir(text, &Target::SM_80, &ptx_only()).unwrap_err();
+    assert!(error.to_string().contains("constraint"), "{error}");
+}
+
+#[test]
+fn versions_are_known() {
+    assert!(llvm::version().starts_with("22."), "{}", llvm::version());
+    let ptxas = ptxas::version().unwrap();
+    assert!(ptxas[1..].split('.').all(|part| part.parse::<u32>().is_ok()), "{ptxas}");
 }
 
 #[test]

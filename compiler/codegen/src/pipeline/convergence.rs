@@ -3,9 +3,9 @@
 //! A barrier, a shuffle or an `mma` is executed *together* by the threads of a warp, a warpgroup or a block. LLVM's
 //! scalar optimisations know nothing of other threads: without the attribute `convergent` they may sink a barrier into a branch
 //! or duplicate it on both sides of one, after which half of the threads wait at the one copy and half at the other.
-//! LLVM's own NVVM intrinsics carry the attribute; inline assembly does not, MLIR 22 cannot put it there, and
-//! `convert-nvvm-to-llvm` makes inline assembly of many operations. So it is put on here, right after translation and
-//! before any LLVM pass.
+//! LLVM's own NVVM intrinsics carry the attribute, all but `mma` and `wmma`, which LLVM 22 takes for arithmetic; inline
+//! assembly does not, MLIR 22 cannot put it there, and `convert-nvvm-to-llvm` makes inline assembly of many operations. So
+//! it is put on here, right after translation and before any LLVM pass.
 //!
 //! Not on everything: on a pure conversion or arithmetic instruction it would forbid hoisting and merging for nothing.
 //! An assembly is taken to be pure when it is not marked as having side effects *and* holds no instruction that PTX
@@ -33,7 +33,7 @@ pub fn annotate(context: &Context, module: &Module<'_>) {
                 if let Some((asm, call)) = ffi::inline_asm_call(instruction) {
                     attributes.mark_asm(&asm, call);
                 } else if let Ok(call) = CallSiteValue::try_from(instruction)
-                    && call.get_called_fn_value().is_none_or(|callee| callee.get_intrinsic_id() == 0)
+                    && ffi::intrinsic_call(instruction).is_none_or(|intrinsic| is_mma(&intrinsic.name))
                 {
                     call.add_attribute(AttributeLoc::Function, attributes.convergent);
                 }
@@ -47,6 +47,11 @@ fn is_convergent(asm: &InlineAsm) -> bool {
     // `.sync` and `.aligned` are on every warp- or warpgroup-wide instruction since Volta (PTX ISA 9.7.9, 9.7.13–15).
     const COLLECTIVE: [&str; 5] = [".sync", ".aligned", "bar.", "barrier", "activemask"];
     asm.side_effects || COLLECTIVE.iter().any(|mark| asm.text.contains(mark))
+}
+
+/// Whether the intrinsic is one that the threads of a warp execute together and that LLVM does not say so of.
+fn is_mma(intrinsic: &str) -> bool {
+    ["llvm.nvvm.mma.", "llvm.nvvm.wmma."].iter().any(|prefix| intrinsic.starts_with(prefix))
 }
 
 struct Attributes {

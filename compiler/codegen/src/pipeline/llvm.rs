@@ -138,3 +138,9 @@ pub fn emit_ptx(
     let text = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     Ok(String::from_utf8_lossy(text).into_owned())
 }
+
+/// The version of the LLVM linked in, such as `22.1.8`. Part of what decides the code that is generated.
+pub fn version() -> String {
+    let (major, minor, patch) = ffi::llvm_version();
+    format!("{major}.{minor}.{patch}")
+}
