@@ -8,25 +8,36 @@
 //!
 //! The crate knows tile IR only: neither LLVM nor CUDA.
 
+mod argument;
+mod atomic;
 mod broadcast;
 mod cast;
 mod compare;
 mod create;
 pub mod diagnostic;
 mod modifier;
+mod offset;
 mod ops;
+mod pointer;
 pub mod prelude;
 mod range;
 pub mod session;
 mod shape;
 mod tile;
+mod view;
 
+pub use argument::Argument;
+pub use atomic::*;
 pub use compare::{Comparand, select, where_};
 pub use create::{CeilDiv, arange, cdiv, constant, full, num_programs, program_id, zeros};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use modifier::Stored;
+pub use offset::{IntoOffset, Offset, Offsets, offset};
+pub use ops::Bits;
+pub use pointer::{Ptr, PtrMut, PtrOffset};
 pub use range::{DeviceRange, IndexElement, RangeEnd, range};
 pub use session::stage;
 pub use shape::{IntoAxis, IntoShape, cat, join};
 pub use tegula_ir::element::{self, Element, Float, Int, Num, SignedInt};
 pub use tile::{Operand, Scalar, Tile};
+pub use view::{View, ViewMut};

@@ -1,8 +1,13 @@
 //! What `use tegula_dsl::prelude::*` brings in.
 
+pub use crate::atomic::*;
 pub use crate::compare::{select, where_};
 pub use crate::create::{arange, cdiv, constant, full, num_programs, program_id, zeros};
+pub use crate::offset::{Offset, offset};
+pub use crate::pointer::{Ptr, PtrMut};
 pub use crate::range::{DeviceRange, range};
 pub use crate::shape::{cat, join};
 pub use crate::tile::{Scalar, Tile};
+pub use crate::view::{View, ViewMut};
 pub use tegula_ir::element::{Element, Float, Int, Num, SignedInt, bf16, f8e4m3, f8e5m2, f8e8m0, f16};
+pub use tegula_ir::op::{MemOrder, MemScope, Padding};

@@ -268,14 +268,14 @@ pub fn origin(value: Value) -> Option<SourceLoc> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tile;
+    use crate::{Argument, Tile};
     use tegula_ir::{Elem, Shape};
 
     #[test]
     fn operations_carry_the_place_of_the_users_operator() {
         let line = line!() + 3;
         let kernel = stage("k", KernelHints::default(), || {
-            let x = Tile::<f32>::param("x");
+            let x = Tile::<f32>::declare("x");
             let _ = (x * 2.0).lt(x);
         })
         .unwrap();
@@ -298,7 +298,7 @@ mod tests {
         let outer = stage("outer", KernelHints::default(), || {
             let inner = stage("inner", KernelHints::default(), || ());
             assert!(inner.unwrap_err().list[0].message.contains("already being staged"));
-            Tile::<i32>::param("x");
+            Tile::<i32>::declare("x");
         });
         assert_eq!(outer.unwrap().params.len(), 1);
     }
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_value_of_a_closed_region_is_reported() {
         let staged = stage("k", KernelHints::default(), || {
-            let x = Tile::<f32>::param("x");
+            let x = Tile::<f32>::declare("x");
             let (_, leaked) = region(&[], Opcode::Yield, |_| (Values::new(), x + 1.0));
             let _ = leaked * 2.0;
         });

@@ -125,6 +125,42 @@ pub(crate) fn check_axis(
     None
 }
 
+/// [`Tile::expand`], also of pointers.
+#[track_caller]
+pub(crate) fn expand(value: Value, axis: impl IntoAxis) -> Value {
+    let (ty, shape) = (session::ty(value), shape_of(value));
+    if shape.rank() == MAX_RANK {
+        let fault = Diagnostic::at(format!("a tile has at most {MAX_RANK} dimensions"), Location::caller());
+        session::report(&[value], fault.label(format!("`expand` of shape {shape}")));
+        return session::poison(ty);
+    }
+    match check_axis("`expand`", axis, shape.rank() + 1, &[value]) {
+        Some(axis) => {
+            let ty = ty.with_shape(shape.insert(axis, 1));
+            emit_value(Opcode::Expand { axis: axis as u8 }, &[value], ty)
+        }
+        None => session::poison(ty.with_shape(shape.insert(shape.rank(), 1))),
+    }
+}
+
+/// [`Tile::broadcast_to`], also of pointers.
+#[track_caller]
+pub(crate) fn broadcast_to(value: Value, shape: impl IntoShape) -> Value {
+    let (ty, from) = (session::ty(value), shape_of(value));
+    let to = match check_shape("`broadcast_to`", &shape) {
+        Ok(to) => to,
+        Err(nearest) => return session::poison(ty.with_shape(nearest)),
+    };
+    if from.broadcast(&to) == Some(to) {
+        return stretch(value, to);
+    }
+    let fault = Diagnostic::at(format!("shape {from} does not stretch to {to}"), Location::caller())
+        .label(format!("`broadcast_to` of shape {from}"))
+        .note("shapes are aligned at their last dimension; only extents of 1 stretch");
+    session::report(&[value], fault);
+    session::poison(ty.with_shape(to))
+}
+
 impl<T: Element> Tile<T> {
     #[track_caller]
     fn poison_of(self, shape: Shape) -> Tile<T> {
@@ -134,18 +170,7 @@ impl<T: Element> Tile<T> {
     /// Inserts a dimension of extent 1 before dimension `axis` (at the end for `axis == rank`, or −1): `[128]` with `.expand(1)` is `[128, 1]`.
     #[track_caller]
     pub fn expand(self, axis: impl IntoAxis) -> Tile<T> {
-        let shape = self.shape();
-        if shape.rank() == MAX_RANK {
-            let fault =
-                Diagnostic::at(format!("a tile has at most {MAX_RANK} dimensions"), Location::caller());
-            session::report(&[self.value()], fault.label(format!("`expand` of shape {shape}")));
-            return self;
-        }
-        let Some(axis) = check_axis("`expand`", axis, shape.rank() + 1, &[self.value()]) else {
-            return self.poison_of(shape.insert(shape.rank(), 1));
-        };
-        let ty = Type::tile(T::ELEM, shape.insert(axis, 1));
-        Tile::from_value(emit_value(Opcode::Expand { axis: axis as u8 }, &[self.value()], ty))
+        Tile::from_value(expand(self.value(), axis))
     }
 
     /// The same elements, in row-major order, under another shape of as many elements.
@@ -168,19 +193,7 @@ impl<T: Element> Tile<T> {
     /// Stretches to `shape`: dimensions of extent 1, and missing leading ones.
     #[track_caller]
     pub fn broadcast_to(self, shape: impl IntoShape) -> Tile<T> {
-        let from = self.shape();
-        let to = match check_shape("`broadcast_to`", &shape) {
-            Ok(to) => to,
-            Err(nearest) => return self.poison_of(nearest),
-        };
-        if from.broadcast(&to) != Some(to) {
-            let fault = Diagnostic::at(format!("shape {from} does not stretch to {to}"), Location::caller())
-                .label(format!("`broadcast_to` of shape {from}"))
-                .note("shapes are aligned at their last dimension; only extents of 1 stretch");
-            session::report(&[self.value()], fault);
-            return self.poison_of(to);
-        }
-        Tile::from_value(stretch(self.value(), to))
+        Tile::from_value(broadcast_to(self.value(), shape))
     }
 
     /// Reorders dimensions: dimension `i` of the result is dimension `order[i]` of this tile.

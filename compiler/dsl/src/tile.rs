@@ -65,12 +65,6 @@ impl<T: Element> Tile<T> {
     pub fn rank(self) -> usize {
         self.shape().rank()
     }
-
-    /// A declared run-time argument: a scalar.
-    #[track_caller]
-    pub fn param(name: &str) -> Scalar<T> {
-        Tile::from_value(session::param(name, Type::scalar(T::ELEM)))
-    }
 }
 
 /// What can stand beside a `Tile<T>` in an operator: a tile of the same element type, or a host number.

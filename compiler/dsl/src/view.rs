@@ -1,0 +1,210 @@
+//! Views: rectangles of global memory whose shape and strides are run-time arguments.
+//!
+//! A view is safe: what a load asks for outside of it is padding, and what a store writes outside is dropped; so the ragged edge of a
+//! matrix needs no mask. Addresses are computed in 64 bits.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use tegula_ir::element::Element;
+use tegula_ir::op::{CacheHint, Padding};
+use tegula_ir::{Elem, Opcode, Shape, Type, Value};
+
+use crate::argument::Argument;
+use crate::diagnostic::Diagnostic;
+use crate::modifier::Stored;
+use crate::offset::Offsets;
+use crate::pointer::{Ptr, PtrMut};
+use crate::session::{self, Values, emit_value};
+use crate::shape::check_shape;
+use crate::tile::{Scalar, Tile};
+
+/// A view of `R` dimensions that is only read.
+#[derive(Debug)]
+pub struct View<T: Element, const R: usize> {
+    value: Value,
+    elem: PhantomData<T>,
+}
+
+/// A view of `R` dimensions that is read and written.
+#[derive(Debug)]
+pub struct ViewMut<T: Element, const R: usize> {
+    value: Value,
+    elem: PhantomData<T>,
+}
+
+macro_rules! views {
+    ($($view:ident $mutable:literal $ptr:ident;)+) => {$(
+        impl<T: Element, const R: usize> Clone for $view<T, R> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T: Element, const R: usize> Copy for $view<T, R> {}
+
+        impl<T: Element, const R: usize> Argument for $view<T, R> {
+            #[track_caller]
+            fn declare(name: &str) -> Self {
+                $view::of(session::param(name, Type::view(T::ELEM, R, $mutable)))
+            }
+        }
+
+        impl<T: Element, const R: usize> $view<T, R> {
+            fn of(value: Value) -> Self {
+                $view { value, elem: PhantomData }
+            }
+
+            /// The value in the kernel being staged.
+            pub fn value(self) -> Value {
+                self.value
+            }
+
+            /// The tile of this shape that starts at `offsets` (in elements). What lies outside of the view is 0.
+            #[track_caller]
+            pub fn load(self, offsets: impl Offsets<R>, shape: [usize; R]) -> Tile<T> {
+                load(self.value, offsets, shape, Padding::Zero)
+            }
+
+            /// [`load`](Self::load) with a choice of what is read outside of the view: zero, or for floats an infinity or NaN.
+            #[track_caller]
+            pub fn load_padded(self, offsets: impl Offsets<R>, shape: [usize; R], padding: Padding) -> Tile<T> {
+                load(self.value, offsets, shape, padding)
+            }
+
+            /// The extent of a dimension, in elements.
+            #[track_caller]
+            pub fn dim(self, dimension: usize) -> Scalar<i64> {
+                property(self.value, R, dimension, "dim", Opcode::ViewDim)
+            }
+
+            /// The stride of a dimension, in elements.
+            #[track_caller]
+            pub fn stride(self, dimension: usize) -> Scalar<i64> {
+                property(self.value, R, dimension, "stride", Opcode::ViewStride)
+            }
+
+            /// The address of the first element. What is done with it is not checked against the view's bounds.
+            #[track_caller]
+            pub fn base_ptr(self) -> $ptr<T> {
+                $ptr::from_value(emit_value(Opcode::ViewBase, &[self.value], Type::ptr(T::ELEM)))
+            }
+
+            /// A view of memory at `ptr` with these extents and strides, in elements. It is as safe as they are right.
+            #[track_caller]
+            pub fn from_ptr(ptr: $ptr<T>, extents: impl Offsets<R>, strides: impl Offsets<R>) -> Self {
+                let mut operands = Values::from_slice(&[ptr.scalar_value("`from_ptr`")]);
+                for (i, extent) in extents.offsets().into_iter().enumerate() {
+                    operands.push(extent.stage_wide("extents of `from_ptr`", i));
+                }
+                for (i, stride) in strides.offsets().into_iter().enumerate() {
+                    operands.push(stride.stage_wide("strides of `from_ptr`", i));
+                }
+                $view::of(emit_value(Opcode::MakeView, &operands, Type::view(T::ELEM, R, $mutable)))
+            }
+        }
+    )+};
+}
+
+views! {
+    View false Ptr;
+    ViewMut true PtrMut;
+}
+
+#[track_caller]
+fn property(view: Value, rank: usize, dimension: usize, word: &str, opcode: fn(u8) -> Opcode) -> Scalar<i64> {
+    let ty = Type::scalar(Elem::I64);
+    if dimension < rank {
+        return Tile::from_value(emit_value(opcode(dimension as u8), &[view], ty));
+    }
+    let fault = Diagnostic::at(format!("there is no dimension {dimension}"), Location::caller())
+        .label(format!("`{word}` of a view of {rank} dimensions"));
+    session::report(&[view], fault);
+    Tile::from_value(session::poison(ty))
+}
+
+/// The view and the offsets, as operands.
+#[track_caller]
+fn place<const R: usize>(operation: &str, view: Value, offsets: impl Offsets<R>) -> Values {
+    let offsets = offsets.offsets();
+    let mut operands = Values::from_slice(&[view]);
+    operands.extend(offsets.into_iter().enumerate().map(|(i, o)| o.stage(operation, i)));
+    operands
+}
+
+#[track_caller]
+fn load<T: Element, const R: usize>(
+    view: Value,
+    offsets: impl Offsets<R>,
+    shape: [usize; R],
+    padding: Padding,
+) -> Tile<T> {
+    if padding != Padding::Zero && !T::ELEM.is_arith_float() {
+        let fault = Diagnostic::at(format!("{} has no {padding:?} to pad with", T::ELEM), Location::caller())
+            .help("pad with zero, and `select` another value where the index is outside");
+        session::report(&[view], fault);
+    }
+    let shape = match check_shape("`load`", &shape) {
+        Ok(shape) => shape,
+        Err(nearest) => return Tile::from_value(session::poison(Type::tile(T::ELEM, nearest))),
+    };
+    let operands = place("offsets of `load`", view, offsets);
+    let opcode = Opcode::ViewLoad { padding, cache: CacheHint::Normal };
+    Tile::from_value(emit_value(opcode, &operands, Type::tile(T::ELEM, shape)))
+}
+
+impl<T: Element, const R: usize> ViewMut<T, R> {
+    /// Stores a tile of `R` dimensions that starts at `offsets` (in elements). What lies outside of the view is dropped.
+    #[track_caller]
+    pub fn store(self, offsets: impl Offsets<R>, tile: Tile<T>) -> Stored {
+        let shape = tile.shape();
+        if shape.rank() != R {
+            session::report(&[tile.value()], rank_mismatch(shape, R, tile.value(), Location::caller()));
+            return Stored(None);
+        }
+        let mut operands = place("offsets of `store`", self.value, offsets);
+        operands.push(tile.value());
+        Stored(Some(session::emit_op(Opcode::ViewStore { cache: CacheHint::Normal }, &operands, &[], &[])))
+    }
+
+    /// The same view, to read only.
+    pub fn as_view(self) -> View<T, R> {
+        View::of(self.value)
+    }
+}
+
+fn rank_mismatch(shape: Shape, rank: usize, tile: Value, caller: &Location<'_>) -> Diagnostic {
+    let fault =
+        Diagnostic::at(format!("a tile of shape {shape} is stored to a view of {rank} dimensions"), caller)
+            .label(format!("the tile has {}", shape.rank()));
+    let fault = match session::origin(tile) {
+        Some(made) => fault.also(made, format!("this has shape {shape}")),
+        None => fault,
+    };
+    if shape.rank() + 1 == rank {
+        fault.help("insert `.expand(0)` if it is a row, or `.expand(1)` if it is a column, of the view")
+    } else if shape.rank() < rank {
+        fault.help("give it dimensions of extent 1 with `.expand` or `.reshape`")
+    } else {
+        fault.help("take away dimensions of extent 1 with `.reshape`")
+    }
+}
+
+/// Views that can be stored to. `View` is not one; [`View::store`] exists so that rustc can say so.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is read-only: take a `ViewMut` to store",
+    label = "this view cannot be stored to"
+)]
+pub trait Writable {}
+
+impl<T: Element, const R: usize> Writable for ViewMut<T, R> {}
+
+impl<T: Element, const R: usize> View<T, R> {
+    /// Does not compile: views are read-only.
+    #[doc(hidden)]
+    pub fn store<O, V>(self, _offsets: O, _tile: V)
+    where
+        Self: Writable,
+    {
+    }
+}
