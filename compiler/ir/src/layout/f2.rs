@@ -103,3 +103,24 @@ impl Echelon {
         (rest, made)
     }
 }
+
+/// A basis of the intersection of two spans (Zassenhaus).
+pub(super) fn intersection(a: &[u64], b: &[u64]) -> Columns {
+    // A vector of b that is a sum of a's and earlier b's gives a relation; the b part of that relation
+    // is a common vector. Labels carry the b part itself, and 0 for a's vectors.
+    let mut basis = Echelon::new();
+    for &v in a {
+        basis.insert(v, 0);
+    }
+    let mut common = Columns::new();
+    for &v in b {
+        if let Some(made) = basis.solve(v) {
+            if made ^ v != 0 {
+                common.push(made ^ v);
+            }
+        } else {
+            basis.insert(v, v);
+        }
+    }
+    common
+}

@@ -20,6 +20,10 @@
 //! - *Who holds element x?* Solve `L y = x` ([`LinearLayout::preimage`]).
 //! - *Is data replicated?* The kernel is not empty; the dependent columns are the bits that only
 //!   repeat ([`LinearLayout::free_variables`]). A store must run only where they are zero.
+//! - *How do I convert A to B?* By `A⁻¹ B`, a map from each destination slot to a source slot. Its
+//!   blocks say whether that is nothing, register renaming, warp shuffles or shared memory
+//!   ([`plan_conversion`]).
+//! - *Do lanes collide on a bank?* Compare the ranks of two row ranges of a matrix ([`bank_conflicts`]).
 //! - *How wide may a load be?* See how many unit vectors of the fastest dimension the register columns
 //!   span ([`vector_access`]).
 //!
@@ -44,17 +48,23 @@
 //! `u64` too: register bits lowest, then lane, warp, block ([`Space`]). Layouts are values: built once,
 //! compared and hashed by their columns, never mutated.
 
+mod convert;
 mod dims;
 mod distributed;
 mod f2;
 mod linear;
 mod reshape;
+mod shared;
+mod shuffle;
+mod simulate;
+mod swizzle;
 mod text;
 mod vector;
 
 #[cfg(test)]
 mod tests;
 
+pub use convert::{Conversion, SharedPlan, plan_conversion, plan_shared, plan_shuffle};
 pub use dims::{Coords, MAX_RANK, TileDims};
 pub use distributed::{
     blocked, coalesced_blocked, ldmatrix_tile, mma_m8n8_acc, mma_m16n8_acc, mma_operand_a, mma_operand_b,
@@ -62,7 +72,12 @@ pub use distributed::{
 };
 pub use f2::{Columns, Echelon, apply_columns};
 pub use linear::{LayoutBuilder, LinearLayout, Space};
-pub use vector::{ReplicationMask, VectorAccess, vector_access};
+pub use shared::{
+    SwizzleMode, Wavefronts, access_offsets, bank_conflicts, row_major, swizzled, tma_swizzled, wavefronts,
+};
+pub use shuffle::{SelectStage, ShufflePlan, ShuffleRound};
+pub use swizzle::optimal_swizzle;
+pub use vector::{ReplicationMask, VectorAccess, vector_access, vector_width};
 
 /// Why a layout could not be read or used as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,5 +89,19 @@ pub enum LayoutError {
         at: usize,
         /// What the grammar wants there.
         expected: &'static str,
+    },
+    /// Two layouts that must describe the same tile do not.
+    #[error("layouts of different tiles: {0} and {1}")]
+    ShapeMismatch(TileDims, TileDims),
+    /// Two layouts that must use the same threads do not.
+    #[error("layouts over different numbers of lanes, warps or blocks: {0} and {1}")]
+    ThreadMismatch(Box<LinearLayout>, Box<LinearLayout>),
+    /// The destination needs an element that no register of the source's own block holds.
+    #[error("a block of {dst} needs elements that the same block of {src} does not hold")]
+    CrossBlock {
+        /// Where the elements are.
+        src: Box<LinearLayout>,
+        /// Where they should be.
+        dst: Box<LinearLayout>,
     },
 }

@@ -1,7 +1,9 @@
 //! Tests of the layout algebra: against independent definitions, and on random layouts.
 
 mod algebra;
+mod conversions;
 mod fragments;
+mod shared;
 mod vector;
 
 use super::{LayoutBuilder, LinearLayout, Space, TileDims};
@@ -45,12 +47,11 @@ pub(super) fn random_distributed(
         }
     }
     let threads = (lane_bits + warp_bits) as usize;
-    for _ in 0..threads + 1 {
-        // Copies: zeros, or repeats of what other bits reach.
-        let copy = if rng.below(3) == 0 { rng.next() & ((1 << total) - 1) } else { 0 };
-        if rng.below(2) == 0 || columns.len() < threads {
-            columns.push(if mixed { copy } else { 0 });
-        }
+    // Copies: zeros, or repeats of what other bits reach.
+    let wanted = (total as usize + rng.below(3) as usize).max(threads);
+    while columns.len() < wanted {
+        let copy = mixed && rng.below(3) == 0;
+        columns.push(if copy { rng.next() & ((1 << total) - 1) } else { 0 });
     }
     for i in (1..columns.len()).rev() {
         columns.swap(i, rng.below(i as u64 + 1) as usize);

@@ -43,12 +43,7 @@ pub fn vector_access(layout: &LinearLayout, dim: usize, max_width: u32) -> Vecto
     let dims = layout.dims();
     let columns = layout.columns(Space::Register);
     let basis = Echelon::of(columns);
-    let others = layout.all_columns()[columns.len()..].iter();
-    let aligned = dims.coord(others.fold(0, |any, &c| any | c), dim).trailing_zeros();
-
-    let limit = aligned.min(dims.bits(dim)).min(max_width.max(1).ilog2());
-    // inside[j]: the registers to XOR for the j-th bit of the position in a vector.
-    let inside: SmallVec<[u64; 5]> = (0..limit).map_while(|j| basis.solve(dims.at(dim, 1 << j))).collect();
+    let inside = vector_bits(layout, &basis, dim, max_width);
     let width_bits = inside.len() as u32;
 
     // Vectors start at the registers of a complement, moved so that each starts at an aligned element.
@@ -70,6 +65,22 @@ pub fn vector_access(layout: &LinearLayout, dim: usize, max_width: u32) -> Vecto
         }
     }
     VectorAccess { width: 1 << width_bits, registers }
+}
+
+/// The [`width`](VectorAccess::width) of [`vector_access`] alone.
+#[must_use]
+pub fn vector_width(layout: &LinearLayout, dim: usize, max_width: u32) -> u32 {
+    let basis = Echelon::of(layout.columns(Space::Register));
+    1 << vector_bits(layout, &basis, dim, max_width).len()
+}
+
+/// For each bit of the position in a vector, the registers to XOR; `basis` is that of the registers.
+fn vector_bits(layout: &LinearLayout, basis: &Echelon, dim: usize, max_width: u32) -> SmallVec<[u64; 5]> {
+    let dims = layout.dims();
+    let others = &layout.all_columns()[layout.bits(Space::Register) as usize..];
+    let aligned = dims.coord(others.iter().fold(0, |any, &c| any | c), dim).trailing_zeros();
+    let limit = aligned.min(dims.bits(dim)).min(max_width.max(1).ilog2());
+    (0..limit).map_while(|j| basis.solve(dims.at(dim, 1 << j))).collect()
 }
 
 /// The index bits that must be 0 for a thread to act on what it holds: a side effect (a store, an atomic,
