@@ -1,6 +1,6 @@
 //! Whole compilations, from MLIR text to PTX, cubin and SASS.
 //!
-//! In the library's own test binary rather than in `tests/`: each test binary links LLVM (200 MB). Tests of ptxas
+//! In the library's own test binary rather than in `tests/`: each test binary links LLVM (100 MB). Tests of ptxas
 //! need ptxas, which `cargo xtask test` installs; without it they fail with the message that says so.
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use inkwell::context::Context as LlvmContext;
 
 use crate::{
     Artifacts, Assemble, CodegenError, Emit, OptLevel, Options, Target,
-    context::{new_context, parse},
+    context::{new_context, parse, with_context},
     pipeline::{compile_mlir, convergence, llvm, mlir},
     ptxas::{self, PtxasError, sass},
 };
@@ -81,6 +81,30 @@ fn locations_become_loc_lines() {
 
     let without = Options { line_info: false, ..ptx_only() };
     assert!(!compile(VECTOR_ADD, &Target::SM_90A, &without).ptx.contains(".loc"));
+}
+
+#[test]
+fn a_function_without_a_location_takes_that_of_its_first_operation() {
+    let text = "llvm.func @k(%p: !llvm.ptr<1>, %a: i32) attributes {nvvm.kernel} {
+        llvm.store %a, %p : i32, !llvm.ptr<1> loc(\"kernel.rs\":5:9)
+        llvm.return loc(unknown)
+      } loc(unknown)";
+    let ptx = compile(text, &Target::SM_80, &ptx_only()).ptx;
+    assert!(ptx.contains("\t5 9\n") || ptx.contains(" 5 9\n"), "{ptx}");
+    assert!(ptx.contains("\"kernel.rs\""), "{ptx}");
+}
+
+/// What a kernel's line information costs: nothing.
+#[test]
+fn line_info_does_not_change_the_code() {
+    let histogram = |line_info| {
+        let emit = Emit { sass: true, ..Emit::default() };
+        let artifacts = compile(ROTATE, &Target::SM_90A, &Options { line_info, emit, ..assembled() });
+        sass::count(&artifacts.sass.unwrap())
+    };
+    let with = histogram(true);
+    assert!(with["rotate"].count("BAR") == 1 && with["rotate"].count("MUFU.EX2") == 1, "{with:?}");
+    assert_eq!(with, histogram(false));
 }
 
 /// No fast-math behind the user's back: an f32 add and multiply stay IEEE and are not contracted.
@@ -333,6 +357,16 @@ fn contexts_are_independent_and_reusable_between_threads() {
                 }
             });
         }
+    });
+}
+
+#[test]
+fn a_context_may_be_used_inside_a_use_and_is_replaced_meanwhile() {
+    with_context(|outer| {
+        for _ in 0..300 {
+            with_context(|inner| assert!(parse(inner, "module {}").is_ok()));
+        }
+        assert!(parse(outer, VECTOR_ADD).is_ok(), "the outer one lives on");
     });
 }
 

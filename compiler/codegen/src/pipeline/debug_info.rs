@@ -18,9 +18,9 @@ use melior::{
     },
 };
 
-use crate::{context::source_location, ffi::debug_info as di};
+use crate::{context::source_location, error::SourceLocation, ffi::debug_info as di};
 
-/// Rewrites the locations of every `llvm.func` with a body that has a file position, and of the operations in it.
+/// Rewrites the locations of every `llvm.func` that has a file position on it or in its body, and of the operations in it.
 pub(super) fn attach<'c>(context: &'c Context, module: &mut Module<'c>) {
     let mut units = HashMap::new();
     let mut next = module.body().first_operation_mut();
@@ -28,7 +28,8 @@ pub(super) fn attach<'c>(context: &'c Context, module: &mut Module<'c>) {
         next = operation.next_in_block_mut();
         if operation.name().as_string_ref().as_str() == Ok("llvm.func")
             && operation.region(0).is_ok_and(|body| body.first_block().is_some())
-            && let Some(function) = source_location(operation.location())
+            && let Some(function) =
+                source_location(operation.location()).or_else(|| first_position(&operation))
         {
             let name = operation
                 .attribute("sym_name")
@@ -38,6 +39,22 @@ pub(super) fn attach<'c>(context: &'c Context, module: &mut Module<'c>) {
             scope.rewrite(&mut operation);
         }
     }
+}
+
+/// The first file position in the body of `function`.
+fn first_position(function: &OperationRefMut<'_, '_>) -> Option<SourceLocation> {
+    let mut block = function.region(0).ok()?.first_block();
+    while let Some(current) = block {
+        let mut operation = current.first_operation();
+        while let Some(here) = operation {
+            if let Some(position) = source_location(here.location()) {
+                return Some(position);
+            }
+            operation = here.next_in_block();
+        }
+        block = current.next_in_region();
+    }
+    None
 }
 
 /// The scopes that positions of one function are put in.

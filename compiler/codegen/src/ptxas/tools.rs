@@ -1,19 +1,14 @@
 //! Where ptxas, nvdisasm and cuobjdump are.
 //!
 //! In this order: the tool's environment variable (`TEGULA_PTXAS`, …); for the disassemblers, beside ptxas;
-//! `target/tools/cuda/bin` of the workspace, where `cargo xtask setup` puts them (found by walking up from the
-//! running program and from the current folder); `PATH`; the CUDA toolkit's usual folder.
+//! `tools/cuda/bin` of the build folder, where `cargo xtask setup` puts them; `PATH`; the CUDA toolkit's usual folder.
 
 use std::{
     env,
-    ffi::OsStr,
     path::{Path, PathBuf},
 };
 
 use super::PtxasError;
-
-/// Where `cargo xtask setup` puts the tools, below the workspace's root.
-pub const TOOLS_FOLDER: &str = "target/tools/cuda/bin";
 
 const CUDA_TOOLKIT: &str = "/usr/local/cuda/bin";
 
@@ -52,23 +47,14 @@ pub fn find(tool: &'static str) -> Result<PathBuf, PtxasError> {
     })
 }
 
-/// `target/tools/cuda/bin` of every folder above the running program and the current folder. A program that cargo
-/// built lies in `target/…`, so that the first of the two finds the workspace from anywhere.
+/// Where `cargo xtask setup` may have put the tools: in the build folder that the running program lies in, whatever it is called
+/// (`CARGO_TARGET_DIR`), or in `target/` of a folder above the current one.
 fn workspace_folders() -> Vec<PathBuf> {
-    let starts = [env::current_exe().ok(), env::current_dir().ok()];
-    let mut folders: Vec<PathBuf> = Vec::new();
-    for start in starts.into_iter().flatten() {
-        for folder in start.ancestors() {
-            let mut candidates = vec![folder.join(TOOLS_FOLDER)];
-            if folder.file_name() == Some(OsStr::new("target")) {
-                candidates.push(folder.join("tools/cuda/bin"));
-            }
-            for candidate in candidates {
-                if candidate.is_dir() && !folders.contains(&candidate) {
-                    folders.push(candidate);
-                }
-            }
-        }
-    }
+    let above = |start: Option<PathBuf>, tools: &str| -> Vec<PathBuf> {
+        start.iter().flat_map(|start| start.ancestors()).map(|folder| folder.join(tools)).collect()
+    };
+    let mut folders = above(env::current_exe().ok(), "tools/cuda/bin");
+    folders.extend(above(env::current_dir().ok(), "target/tools/cuda/bin"));
+    folders.retain(|folder| folder.is_dir());
     folders
 }
