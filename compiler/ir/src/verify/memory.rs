@@ -22,7 +22,7 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             let v = view(r[0], "the result")?;
             same(Type::ptr(v.elem), o[0], "the pointer is to the view's elements")?;
             let wanted = 1 + 2 * v.rank as usize;
-            ensure!(o.len() == wanted, "`{}` takes {wanted} operands, has {}", r[0], o.len());
+            ensure!(o.len() == wanted, "has {} operands instead of {wanted} for `{}`", o.len(), r[0]);
             o[1..].iter().try_for_each(|&ty| scalar_of(ty, Elem::I64, "an extent or stride"))
         }
         Opcode::ViewLoad { padding, .. } => {

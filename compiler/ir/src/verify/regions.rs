@@ -14,7 +14,7 @@ pub fn check_regions(kernel: &Kernel, op: Op) -> Check {
         Opcode::While | Opcode::If => 2,
         _ => 0,
     };
-    ensure!(data.regions.len() == wanted, "has {wanted} regions, not {}", data.regions.len());
+    ensure!(data.regions.len() == wanted, "has {} regions instead of {wanted}", data.regions.len());
     let results = types(kernel, &data.results);
     let operands = types(kernel, &data.operands);
     match data.opcode {

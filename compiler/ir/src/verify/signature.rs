@@ -178,9 +178,9 @@ fn check_counts(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Check {
             (_, usize::MAX) => format!("at least {least}"),
             _ => format!("{least} to {most}"),
         };
-        return Err(format!("takes {wanted} operands, has {o}"));
+        return Err(format!("has {o} operands instead of {wanted}"));
     }
-    ensure!(r == want_r, "gives {want_r} results, has {r}");
+    ensure!(r == want_r, "has {r} results instead of {want_r}");
     Ok(())
 }
 

@@ -43,7 +43,7 @@ fn check_shape(shape: &Shape) -> Check {
     let elements = shape.dims().iter().fold(1u64, |n, &d| n.saturating_mul(u64::from(d)));
     ensure!(
         elements <= MAX_TILE_ELEMENTS,
-        "a tile has at most {MAX_TILE_ELEMENTS} elements: {shape} has {elements}"
+        "a tile has at most {MAX_TILE_ELEMENTS} elements, {shape} has more"
     );
     Ok(())
 }
