@@ -23,6 +23,7 @@ pub mod prelude;
 mod range;
 pub mod session;
 mod shape;
+pub mod staging;
 mod tile;
 mod view;
 
@@ -38,6 +39,7 @@ pub use pointer::{Ptr, PtrMut, PtrOffset};
 pub use range::{DeviceRange, IndexElement, RangeEnd, range};
 pub use session::stage;
 pub use shape::{IntoAxis, IntoShape, cat, join};
+pub use staging::{Carry, KernelDef, MetaParam};
 pub use tegula_ir::element::{self, Element, Float, Int, Num, SignedInt};
 pub use tile::{Operand, Scalar, Tile};
 pub use view::{View, ViewMut};

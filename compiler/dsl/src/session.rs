@@ -198,19 +198,41 @@ pub fn region<R>(
     terminator: Opcode,
     fill: impl FnOnce(&[Value]) -> (Values, R),
 ) -> (Block, R) {
-    let (block, args) = with(|s| {
-        let block = s.kernel.add_block();
-        let args: Values = arguments.iter().map(|&t| s.kernel.add_block_arg(block, t)).collect();
-        s.open.push(block);
-        (block, args)
-    });
+    let block = new_region();
+    let args: Values = arguments.iter().map(|&t| region_arg(block, t)).collect();
+    enter_region(block);
     let (yielded, out) = fill(&args);
-    emit(terminator, &yielded, &[]);
+    leave_region(block, terminator, &yielded);
+    (block, out)
+}
+
+/// Makes a region that is filled step by step: [`region_arg`], [`enter_region`], operations, [`leave_region`]. For control flow whose body is no
+/// closure; otherwise [`region`] is shorter.
+#[track_caller]
+pub fn new_region() -> Block {
+    with(|s| s.kernel.add_block())
+}
+
+/// Adds an argument to a region.
+#[track_caller]
+pub fn region_arg(region: Block, ty: Type) -> Value {
+    with(|s| s.kernel.add_block_arg(region, ty))
+}
+
+/// From here on, operations go to this region.
+#[track_caller]
+pub fn enter_region(region: Block) {
+    with(|s| s.open.push(region));
+}
+
+/// Ends the region that was entered last with a terminator of these operands.
+#[track_caller]
+pub fn leave_region(region: Block, terminator: Opcode, operands: &[Value]) {
+    emit(terminator, operands, &[]);
     with(|s| {
         let closed = s.open.pop();
-        debug_assert_eq!(closed, Some(block), "regions close in the order opposite to their opening");
+        debug_assert_eq!(closed, Some(region), "regions close in the order opposite to their opening");
     });
-    (block, out)
 }
 
 /// The type of a value.

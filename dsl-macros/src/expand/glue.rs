@@ -1,0 +1,191 @@
+//! What a kernel has around its body: a type to stage it by, and a function to launch it by.
+//!
+//! `pub fn scale<T: Float>(x: View<T, 1>, factor: Scalar<f32>, block: usize)` becomes
+//! * a struct `scale<T>` with `scale::<T>::stage(block)`, which declares the run-time parameters from their types and runs the body;
+//! * an implementation of `KernelDef` for it, for code that is generic over kernels;
+//! * a function `scale<T>(x: impl IntoArg<View<T, 1>>, …, block: usize)`, which packs a launch. Staging is left to a closure that runs only if no
+//!   compiled kernel is found for the key, so the way to a known kernel does not allocate.
+//!
+//! A struct with braces takes a name as a type only, so the two can share the user's name.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Attribute, Block, GenericParam, Ident, ItemFn, Meta, parse_quote};
+
+use crate::attr::Args;
+use crate::valid::Parameter;
+
+/// Everything for a kernel with this rewritten body.
+pub fn expand(args: &Args, item: &ItemFn, parameters: &[Parameter], block: &Block) -> TokenStream {
+    let definition = definition(item);
+    let stage = stage(args, item, parameters, block);
+    let launch = launch(args, item, parameters);
+    quote!(#definition #stage #launch)
+}
+
+/// Attributes that also make sense on a struct and on the launching function.
+fn shared_attrs(item: &ItemFn) -> Vec<&Attribute> {
+    let shared = ["doc", "cfg", "deprecated", "allow", "expect", "warn", "deny"];
+    item.attrs.iter().filter(|a| shared.iter().any(|name| a.path().is_ident(name))).collect()
+}
+
+/// Attributes of the body: all but the documentation.
+fn body_attrs(item: &ItemFn) -> impl Iterator<Item = &Attribute> {
+    item.attrs.iter().filter(|a| !matches!(&a.meta, Meta::NameValue(m) if m.path.is_ident("doc")))
+}
+
+/// The struct.
+fn definition(item: &ItemFn) -> TokenStream {
+    let ItemFn { vis, sig, .. } = item;
+    let name = &sig.ident;
+    let attrs = shared_attrs(item);
+    let (generics, _, where_clause) = sig.generics.split_for_impl();
+    let types = sig.generics.type_params().map(|p| &p.ident);
+    quote! {
+        #(#attrs)*
+        #[allow(non_camel_case_types, dead_code)]
+        #vis struct #name #generics #where_clause {
+            types: ::core::marker::PhantomData<fn() -> (#(#types,)*)>,
+        }
+    }
+}
+
+/// `stage` and `KernelDef`.
+fn stage(args: &Args, item: &ItemFn, parameters: &[Parameter], block: &Block) -> TokenStream {
+    let krate = &args.krate;
+    let ItemFn { vis, sig, .. } = item;
+    let name = &sig.ident;
+    let text = plain_name(name);
+    let (generics, ty_generics, where_clause) = sig.generics.split_for_impl();
+    let inputs = &sig.inputs;
+    let attrs: Vec<_> = body_attrs(item).collect();
+
+    let meta: Vec<&Parameter> = parameters.iter().filter(|p| !p.runtime).collect();
+    let meta_names: Vec<&Ident> = meta.iter().map(|p| &p.name).collect();
+    let meta_types: Vec<_> = meta.iter().map(|p| &p.ty).collect();
+    let checks = meta.iter().map(|p| {
+        let ty = &p.ty;
+        quote_spanned!(ty.span()=> #krate::staging::meta_param::<#ty>();)
+    });
+    let values = parameters.iter().map(|Parameter { name, ty, runtime }| {
+        let text = plain_name(name);
+        if *runtime {
+            quote_spanned!(ty.span()=> <#ty as #krate::Argument>::declare(#text))
+        } else {
+            quote!(#name)
+        }
+    });
+    let turbofish = ty_generics.as_turbofish();
+    let suffixes = sig.generics.params.iter().map(|p| match p {
+        GenericParam::Type(t) => {
+            let t = &t.ident;
+            quote!(::core::any::type_name::<#t>().into())
+        }
+        GenericParam::Const(c) => {
+            let c = &c.ident;
+            quote!(::std::format!("{:?}", #c))
+        }
+        GenericParam::Lifetime(_) => quote!(::std::string::String::new()),
+    });
+    let hints = args.hints.iter().map(|hint| {
+        let (field, value) = (&hint.name, &hint.value);
+        if hint.optional {
+            quote!(#field: ::core::option::Option::Some(#value))
+        } else {
+            quote!(#field: #value)
+        }
+    });
+    let doc = format!("Builds the IR of [`{text}`](fn@{text}) for these meta-parameters, without a device.");
+    quote! {
+        #[allow(clippy::too_many_arguments)]
+        impl #generics #name #ty_generics #where_clause {
+            #[doc = #doc]
+            ///
+            /// # Errors
+            /// All that is wrong with the kernel for these types and values, with places in the source.
+            #[track_caller]
+            #vis fn stage(#(#meta_names: #meta_types),*) -> ::core::result::Result<#krate::Kernel, #krate::Diagnostics> {
+                #(#attrs)*
+                fn body #generics (#inputs) #where_clause #block
+                #(#checks)*
+                let hints = #krate::KernelHints { #(#hints,)* ..::core::default::Default::default() };
+                let name = #krate::staging::kernel_name(#text, &[#(#suffixes),*]);
+                #krate::stage(&name, hints, move || body #turbofish (#(#values),*))
+            }
+        }
+
+        impl #generics #krate::KernelDef for #name #ty_generics #where_clause {
+            const NAME: &'static str = #text;
+            type Meta = (#(#meta_types,)*);
+            fn stage((#(#meta_names,)*): Self::Meta) -> ::core::result::Result<#krate::Kernel, #krate::Diagnostics> {
+                <Self>::stage(#(#meta_names),*)
+            }
+        }
+    }
+}
+
+/// The function that makes a launch.
+fn launch(args: &Args, item: &ItemFn, parameters: &[Parameter]) -> TokenStream {
+    let krate = &args.krate;
+    let ItemFn { vis, sig, .. } = item;
+    let name = &sig.ident;
+    let attrs = shared_attrs(item);
+    let text = plain_name(name);
+
+    let mut generics = sig.generics.clone();
+    // A key holds the `TypeId`s of the types.
+    for param in generics.type_params_mut() {
+        param.bounds.push(parse_quote!('static));
+    }
+    generics.params.insert(0, parse_quote!('arg));
+    let (generics, _, where_clause) = generics.split_for_impl();
+
+    let inputs = parameters.iter().map(|Parameter { name, ty, runtime }| {
+        if *runtime {
+            quote_spanned!(ty.span()=> #name: impl #krate::IntoArg<'arg, #ty>)
+        } else {
+            quote!(#name: #ty)
+        }
+    });
+    let runtime: Vec<&Ident> = parameters.iter().filter(|p| p.runtime).map(|p| &p.name).collect();
+    let meta: Vec<&Ident> = parameters.iter().filter(|p| !p.runtime).map(|p| &p.name).collect();
+    let count = runtime.len();
+    let runtime_texts = runtime.iter().map(|name| plain_name(name));
+    let key_parts = sig.generics.params.iter().map(|p| match p {
+        GenericParam::Type(t) => {
+            let t = &t.ident;
+            quote!(.type_param::<#t>())
+        }
+        GenericParam::Const(c) => {
+            let c = &c.ident;
+            quote!(.meta(&#c))
+        }
+        GenericParam::Lifetime(_) => TokenStream::new(),
+    });
+    let (_, ty_generics, _) = sig.generics.split_for_impl();
+    let turbofish = ty_generics.as_turbofish();
+    quote! {
+        #(#attrs)*
+        #[allow(dead_code, clippy::too_many_arguments)]
+        #[must_use = "nothing runs until the launch is launched"]
+        #vis fn #name #generics (#(#inputs),*) -> #krate::Launch<'arg, #count, impl #krate::Stage> #where_clause {
+            static INFO: #krate::KernelInfo = #krate::KernelInfo::new(
+                ::core::concat!(::core::module_path!(), "::", #text),
+                #text,
+                &[#(#runtime_texts),*],
+                ::core::file!(),
+                ::core::line!(),
+            );
+            let key = #krate::KernelKey::new(&INFO) #(#key_parts)* #(.meta(&#meta))*;
+            let stage = move || #name #turbofish::stage(#(::core::clone::Clone::clone(&#meta)),*);
+            #krate::Launch::new(&INFO, key, [#(#krate::IntoArg::into_arg(#runtime)),*], stage)
+        }
+    }
+}
+
+/// A name without `r#`.
+fn plain_name(name: &Ident) -> String {
+    let text = name.to_string();
+    text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
+}

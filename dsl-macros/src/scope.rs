@@ -1,0 +1,275 @@
+//! Which variables a region changes: the scopes of a function body, followed while it is rewritten.
+//!
+//! A *frame* is something that control can leave or that variables are carried through: an `if`, a loop, a closure. A variable is
+//! carried through a frame if it was declared outside and is changed inside, where "changed" is what can be seen in the syntax:
+//! * an assignment, plain, compound or destructuring, to it, to a field of it, to an element of it, or through it (`*r = …`);
+//! * `&mut` of any of these;
+//! * a call of a method named `push` or `…_mut` on it, if it is declared `mut` (the names that by custom take `&mut self`).
+//!
+//! Other methods that take `&mut self` cannot be told from those that do not. If one changes a tile inside a device region,
+//! staging reports that the value is used outside the region that made it: an error, never a wrong kernel.
+
+use proc_macro2::{Ident, Span};
+use quote::ToTokens;
+use syn::visit::Visit;
+use syn::{Expr, Label, Lifetime, Member, Pat, UnOp, parse_quote_spanned};
+
+/// A variable.
+struct Binding {
+    name: String,
+    mutable: bool,
+    /// Has it a value wherever it is visible? Not if declared as `let x;` and so far only assigned inside a frame.
+    initialised: bool,
+    /// How many frames were open at its declaration.
+    depth: usize,
+}
+
+/// What a frame is, for what may leave it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum FrameKind {
+    /// A staged `if`.
+    Branch,
+    /// A staged `for` or `while`.
+    Loop,
+    /// A loop that is left as it is.
+    HostLoop,
+    /// A labelled block.
+    Block,
+    /// A closure: nothing leaves it for the outside.
+    Closure,
+}
+
+/// A place that is changed: a variable, a field of one, or what one refers to.
+#[derive(Clone)]
+pub struct Place {
+    root: String,
+    /// The expression whose `&mut` is handed to the region.
+    pub expr: Expr,
+    /// Fields and dereferences, from the root: a place that is a prefix of another one contains it.
+    path: Vec<String>,
+    /// The binding was declared without a value.
+    pub uninitialised: bool,
+}
+
+impl Place {
+    fn contains(&self, other: &Place) -> bool {
+        self.root == other.root && other.path.starts_with(&self.path)
+    }
+
+    /// Where it was first changed.
+    pub fn span(&self) -> Span {
+        syn::spanned::Spanned::span(&self.expr)
+    }
+}
+
+/// An open frame.
+pub struct Frame {
+    /// What it is.
+    pub kind: FrameKind,
+    label: Option<Ident>,
+    /// The variable that holds its state in the expansion.
+    pub control: Ident,
+    places: Vec<Place>,
+}
+
+/// The frames that a jump leaves, innermost first, and those of them that it targets.
+pub struct Jump {
+    /// Frames that are left.
+    pub through: Vec<Ident>,
+    /// The staged loop that the jump is about, unless it is a host loop.
+    pub target: Option<Ident>,
+}
+
+/// The scopes and frames open at a point of the body.
+#[derive(Default)]
+pub struct Scopes {
+    bindings: Vec<Binding>,
+    frames: Vec<Frame>,
+    controls: usize,
+}
+
+impl Scopes {
+    /// Runs `f` in a scope of its own: what it declares is forgotten afterwards.
+    pub fn begin(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Forgets what was declared since [`Scopes::begin`].
+    pub fn end(&mut self, mark: usize) {
+        self.bindings.truncate(mark);
+    }
+
+    /// Declares what a pattern binds. (It also declares constants and variants without fields, as `None`: they look the same,
+    /// and no harm is done, since nobody assigns to them.)
+    pub fn declare(&mut self, pattern: &Pat, initialised: bool) {
+        struct Names<'a>(&'a mut Scopes, bool);
+        impl<'ast> Visit<'ast> for Names<'_> {
+            fn visit_pat_ident(&mut self, pat: &'ast syn::PatIdent) {
+                let mutable = pat.mutability.is_some() && pat.by_ref.is_none();
+                self.0.declare_name(pat.ident.to_string(), mutable, self.1);
+                syn::visit::visit_pat_ident(self, pat);
+            }
+            fn visit_expr(&mut self, _: &'ast Expr) {}
+        }
+        Names(self, initialised).visit_pat(pattern);
+    }
+
+    /// Declares one variable.
+    pub fn declare_name(&mut self, name: String, mutable: bool, initialised: bool) {
+        self.bindings.push(Binding { name, mutable, initialised, depth: self.frames.len() });
+    }
+
+    /// Opens a frame and returns the name of its state.
+    pub fn open(&mut self, kind: FrameKind, label: Option<&Label>, span: Span) -> Ident {
+        self.controls += 1;
+        let control = Ident::new(&format!("__region{}", self.controls), Span::mixed_site().located_at(span));
+        let label = label.map(|l| l.name.ident.clone());
+        self.frames.push(Frame { kind, label, control: control.clone(), places: Vec::new() });
+        control
+    }
+
+    /// Closes the innermost frame and returns what is changed inside it.
+    pub fn close(&mut self) -> Vec<Place> {
+        self.frames.pop().expect("frames close in the order opposite to their opening").places
+    }
+
+    /// Records that the place `expr` is changed.
+    pub fn change(&mut self, expr: &Expr) {
+        if let Some(found) = Found::of(expr) {
+            self.record(found);
+        }
+    }
+
+    /// Records a call of a method that by its name takes `&mut self`.
+    pub fn change_by_method(&mut self, receiver: &Expr) {
+        if let Some(found) = Found::of(receiver)
+            && self.lookup(&found.root).is_some_and(|b| self.bindings[b].mutable)
+        {
+            self.record(found);
+        }
+    }
+
+    fn lookup(&self, name: &Ident) -> Option<usize> {
+        self.bindings.iter().rposition(|b| name == &b.name)
+    }
+
+    fn record(&mut self, found: Found) {
+        let Some(index) = self.lookup(&found.root) else { return };
+        let binding = &mut self.bindings[index];
+        if binding.depth == self.frames.len() {
+            binding.initialised = true;
+            return;
+        }
+        let mut expr = found.expr;
+        let mut path = found.path;
+        // An element of something that is not declared `mut` is reached through a reference, and that is what can be borrowed.
+        if found.indexed && path.is_empty() && !binding.mutable {
+            expr = deref(expr);
+            path.push("*".to_owned());
+        }
+        let uninitialised = !binding.initialised;
+        let place = Place { root: binding.name.clone(), expr, path, uninitialised };
+        for frame in &mut self.frames[binding.depth..] {
+            if !frame.places.iter().any(|p| p.contains(&place)) {
+                frame.places.retain(|p| !place.contains(p));
+                frame.places.push(place.clone());
+            }
+        }
+    }
+
+    /// What a `break` or `continue` leaves.
+    pub fn jump(&self, label: Option<&Lifetime>) -> Jump {
+        let mut through = Vec::new();
+        for frame in self.frames.iter().rev() {
+            let is_target = match (label, frame.kind) {
+                (_, FrameKind::Closure) => break,
+                (Some(l), _) => frame.label.as_ref() == Some(&l.ident),
+                (None, kind) => matches!(kind, FrameKind::Loop | FrameKind::HostLoop),
+            };
+            let staged = matches!(frame.kind, FrameKind::Branch | FrameKind::Loop);
+            if is_target {
+                return Jump { through, target: staged.then(|| frame.control.clone()) };
+            }
+            if staged {
+                through.push(frame.control.clone());
+            }
+        }
+        Jump { through, target: None }
+    }
+
+    /// What a `return` or `?` leaves.
+    pub fn left_by_return(&self) -> Vec<Ident> {
+        let inside = self.frames.iter().rev().take_while(|f| f.kind != FrameKind::Closure);
+        inside
+            .filter(|f| matches!(f.kind, FrameKind::Branch | FrameKind::Loop))
+            .map(|f| f.control.clone())
+            .collect()
+    }
+}
+
+fn deref(expr: Expr) -> Expr {
+    let span = syn::spanned::Spanned::span(&expr);
+    parse_quote_spanned!(span=> *#expr)
+}
+
+/// A place expression taken apart.
+struct Found {
+    root: Ident,
+    expr: Expr,
+    path: Vec<String>,
+    indexed: bool,
+}
+
+impl Found {
+    /// `None` if the expression is no place that starts at a variable.
+    fn of(expr: &Expr) -> Option<Found> {
+        match expr {
+            Expr::Path(path) if path.qself.is_none() => {
+                let root = path.path.get_ident()?.clone();
+                let span = root.span();
+                Some(Found {
+                    expr: parse_quote_spanned!(span=> #root),
+                    root,
+                    path: Vec::new(),
+                    indexed: false,
+                })
+            }
+            Expr::Paren(inner) => Found::of(&inner.expr),
+            Expr::Group(inner) => Found::of(&inner.expr),
+            Expr::Field(field) => {
+                let mut found = Found::of(&field.base)?;
+                if !found.indexed {
+                    let base = found.expr;
+                    let member = &field.member;
+                    found.path.push(match member {
+                        Member::Named(name) => name.to_string(),
+                        Member::Unnamed(index) => index.index.to_string(),
+                    });
+                    found.expr = Expr::Field(syn::ExprField {
+                        attrs: Vec::new(),
+                        base: Box::new(base),
+                        dot_token: field.dot_token,
+                        member: member.clone(),
+                    });
+                }
+                Some(found)
+            }
+            Expr::Index(index) => Found::of(&index.expr).map(|found| Found { indexed: true, ..found }),
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Deref(_)) => {
+                let mut found = Found::of(&unary.expr)?;
+                if !found.indexed {
+                    found.expr = deref(found.expr);
+                    found.path.push("*".to_owned());
+                }
+                Some(found)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl ToTokens for Place {
+    fn to_tokens(&self, tokens: &mut proc_macro2::TokenStream) {
+        self.expr.to_tokens(tokens);
+    }
+}
