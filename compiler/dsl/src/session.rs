@@ -35,6 +35,8 @@ struct Session {
     home: SecondaryMap<Op, PackedOption<Block>>,
     poisoned: HashSet<Value>,
     diagnostics: Vec<Diagnostic>,
+    /// Where operations are said to be made, instead of their callers: see [`at`].
+    place: Option<&'static Location<'static>>,
     /// `Location`s are static, but one place may have several: compared by content.
     locs: HashMap<Location<'static>, Loc>,
 }
@@ -43,6 +45,14 @@ impl Session {
     fn intern(&mut self, caller: &'static Location<'static>) -> Loc {
         let locs = &mut self.kernel.locs;
         *self.locs.entry(*caller).or_insert_with(|| locs.push(source_loc(caller)))
+    }
+
+    /// Records a fault, at the place of the library function that is running, if one is.
+    fn fault(&mut self, mut fault: Diagnostic) {
+        if let Some(place) = self.place {
+            fault.primary.loc = source_loc(place);
+        }
+        self.diagnostics.push(fault);
     }
 
     fn append(&mut self, op: Op) {
@@ -111,6 +121,7 @@ pub fn stage(name: &str, hints: KernelHints, body: impl FnOnce()) -> Result<Kern
             home: SecondaryMap::new(),
             poisoned: HashSet::new(),
             diagnostics: Vec::new(),
+            place: None,
             locs: HashMap::new(),
         });
     });
@@ -174,10 +185,10 @@ pub fn emit_op(opcode: Opcode, operands: &[Value], results: &[Type], regions: &[
             if let Some(made) = s.origin(gone) {
                 fault = fault.also(made, "made here");
             }
-            s.diagnostics.push(fault);
+            s.fault(fault);
             tainted = true;
         }
-        let loc = s.intern(caller);
+        let loc = s.intern(s.place.unwrap_or(caller));
         let op = s.kernel.make_op(opcode, operands.iter().copied(), results.iter().copied(), loc);
         s.kernel.ops[op].regions.extend(regions.iter().copied());
         s.append(op);
@@ -235,6 +246,20 @@ pub fn leave_region(region: Block, terminator: Opcode, operands: &[Value]) {
     });
 }
 
+/// Runs a library function's inside with everything in it placed where the user called it: closures, and functions written as kernels
+/// are, cannot pass the caller on by `#[track_caller]`. Inside another `at`, the outer place holds.
+#[track_caller]
+pub fn at<R>(place: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
+    let outer = with(|s| {
+        let outer = s.place;
+        s.place = outer.or(Some(place));
+        outer
+    });
+    let result = f();
+    with(|s| s.place = outer);
+    result
+}
+
 /// The type of a value.
 #[track_caller]
 pub fn ty(value: Value) -> Type {
@@ -264,7 +289,7 @@ pub fn amend_last(op: Op, change: impl FnOnce(&mut Opcode) -> bool) -> bool {
 pub fn report(about: &[Value], fault: Diagnostic) {
     with(|s| {
         if !about.iter().any(|v| s.poisoned.contains(v)) {
-            s.diagnostics.push(fault);
+            s.fault(fault);
         }
     });
 }
