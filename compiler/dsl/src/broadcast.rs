@@ -34,7 +34,14 @@ pub(crate) fn unify(operation: &str, values: &[Value]) -> SmallVec<[Value; 4]> {
     let shapes: SmallVec<[Shape; 4]> = values.iter().map(|&v| shape_of(v)).collect();
     let common = shapes.iter().try_fold(Shape::SCALAR, |all, s| all.broadcast(s));
     match common {
-        Some(shape) => values.iter().map(|&v| stretch(v, shape)).collect(),
+        Some(shape) => {
+            // A loop, because closures do not pass the caller's place on.
+            let mut stretched = SmallVec::new();
+            for &v in values {
+                stretched.push(stretch(v, shape));
+            }
+            stretched
+        }
         None => {
             session::report(values, mismatch(operation, values, &shapes, Location::caller()));
             let largest = *shapes.iter().max_by_key(|s| (s.rank(), s.num_elements())).expect("operands");
@@ -50,17 +57,28 @@ fn mismatch(operation: &str, values: &[Value], shapes: &[Shape], caller: &Locati
     let mut fault = Diagnostic::at(format!("tiles of shapes {listed} do not broadcast together"), caller)
         .label(format!("{operation} of {listed}"))
         .note("shapes are aligned at their last dimension; extents must be equal, or one of them 1");
-    for (&value, shape) in values.iter().zip(shapes).filter(|(_, s)| s.rank() > 0) {
-        if let Some(made) = session::origin(value)
-            && !(made.line == caller.line() && made.column == caller.column())
-        {
-            fault = fault.also(made, format!("this has shape {shape}"));
-        }
-    }
+    fault = with_origins(fault, values);
     match expansion(shapes) {
         Some(help) => fault.help(help),
         None => fault,
     }
+}
+
+/// Shows where the values that have dimensions were made, and which.
+#[track_caller]
+pub(crate) fn with_origins(mut fault: Diagnostic, values: &[Value]) -> Diagnostic {
+    let mut shown = vec![fault.primary.loc.clone()];
+    for &value in values {
+        let shape = shape_of(value);
+        if let Some(made) = session::origin(value)
+            && shape.rank() > 0
+            && !shown.contains(&made)
+        {
+            fault = fault.also(made.clone(), format!("this has shape {shape}"));
+            shown.push(made);
+        }
+    }
+    fault
 }
 
 /// An `.expand(axis)` that would make two shapes agree.

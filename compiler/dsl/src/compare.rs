@@ -3,7 +3,7 @@
 //! Rust's comparison operators must give `bool`, so tiles have methods; inside `#[kernel]` the operators are rewritten to these.
 
 use tegula_ir::op::CmpOp;
-use tegula_ir::{Opcode, Shape, Value};
+use tegula_ir::{Opcode, Value};
 
 use crate::broadcast::unify;
 use crate::ops::compare;
@@ -63,9 +63,8 @@ comparisons! {
 /// `if_true` where `cond` holds, `if_false` elsewhere; all three broadcast together. One of the two may be a host number.
 #[track_caller]
 pub fn select<T: Element>(cond: Tile<bool>, if_true: impl Operand<T>, if_false: impl Operand<T>) -> Tile<T> {
-    // A host number beside two shapes: it becomes a scalar and stretches with the others.
-    let a = if_true.stage_like(Shape::SCALAR);
-    let b = if_false.stage_like(Shape::SCALAR);
+    let like = cond.shape();
+    let (a, b) = (if_true.stage_like(like), if_false.stage_like(like));
     let all = unify("`select`", &[cond.value(), a, b]);
     Tile::from_value(emit_value(Opcode::Select, &all, session::ty(all[1])))
 }

@@ -9,6 +9,7 @@ use tegula_ir::element::{Element, bf16, f8e4m3, f8e5m2, f16};
 use tegula_ir::op::{DotPrecision, Literal};
 use tegula_ir::{Opcode, Shape, Type};
 
+use crate::broadcast::with_origins;
 use crate::diagnostic::Diagnostic;
 use crate::session::{self, emit_value};
 use crate::tile::Tile;
@@ -56,7 +57,7 @@ fn product<A: DotInto<C>, C: Element>(a: Tile<A>, b: Tile<A>, acc: Option<Tile<C
     let (sa, sb) = (a.shape(), b.shape());
     let about = [a.value(), b.value()];
     let Some(shape) = product_shape(sa, sb) else {
-        session::report(&about, operand_fault(sa, sb, Location::caller()));
+        session::report(&about, with_origins(operand_fault(sa, sb, Location::caller()), &about));
         let like = acc.map_or(sa, Tile::shape);
         return Tile::from_value(session::poison(Type::tile(C::ELEM, like)));
     };
@@ -69,11 +70,10 @@ fn product<A: DotInto<C>, C: Element>(a: Tile<A>, b: Tile<A>, acc: Option<Tile<C
                 format!("a dot of shapes {sa} and {sb} gives {shape}, but its accumulator has shape {found}"),
                 Location::caller(),
             );
-            let fault = match session::origin(acc.value()) {
-                Some(made) => fault.also(made, format!("this has shape {found}")),
-                None => fault,
-            };
-            session::report(&[a.value(), b.value(), acc.value()], fault);
+            session::report(
+                &[a.value(), b.value(), acc.value()],
+                with_origins(fault, &[a.value(), b.value(), acc.value()]),
+            );
             return Tile::from_value(session::poison(ty));
         }
         None => {

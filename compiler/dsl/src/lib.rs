@@ -53,3 +53,6 @@ pub use staging::{Carry, KernelDef, MetaParam};
 pub use tegula_ir::element::{self, Element, Float, Int, Num, SignedInt};
 pub use tile::{Operand, Scalar, Tile};
 pub use view::{View, ViewMut};
+
+#[cfg(test)]
+mod tests;

@@ -5,9 +5,9 @@
 
 use std::panic::Location;
 
+use tegula_ir::Opcode;
 use tegula_ir::element::{Float, Int, Num};
 use tegula_ir::op::{BinaryOp, UnaryOp};
-use tegula_ir::{Opcode, Shape};
 
 use crate::broadcast::unify;
 use crate::ops::{binary, unary};
@@ -83,7 +83,7 @@ binary_functions! {
 /// a · b + c, rounded once.
 #[track_caller]
 pub fn fma<T: Float>(a: Tile<T>, b: impl Operand<T>, c: impl Operand<T>) -> Tile<T> {
-    let operands = [a.value(), b.stage_like(Shape::SCALAR), c.stage_like(Shape::SCALAR)];
+    let operands = [a.value(), b.stage_like(a.shape()), c.stage_like(a.shape())];
     let all = unify("`fma`", &operands);
     Tile::from_value(emit_value(Opcode::Fma, &all, session::ty(all[0])))
 }

@@ -118,7 +118,8 @@ macro_rules! pointers {
             /// Loads where `mask` holds, and gives `other` elsewhere; all broadcast together.
             #[track_caller]
             pub fn load_masked(self, mask: Tile<bool>, other: impl Operand<T>) -> Tile<T> {
-                load(&[self.value, mask.value(), other.stage_like(Shape::SCALAR)])
+                let like = self.shape().broadcast(&mask.shape()).unwrap_or(Shape::SCALAR);
+                load(&[self.value, mask.value(), other.stage_like(like)])
             }
 
             /// Inserts a dimension of extent 1 before dimension `axis`.

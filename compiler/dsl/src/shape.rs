@@ -6,7 +6,7 @@ use tegula_ir::element::Element;
 use tegula_ir::types::{MAX_RANK, MAX_TILE_ELEMENTS};
 use tegula_ir::{Opcode, Shape, Type, Value};
 
-use crate::broadcast::{shape_of, stretch};
+use crate::broadcast::{shape_of, stretch, with_origins};
 use crate::diagnostic::Diagnostic;
 use crate::session::{self, emit_value};
 use crate::tile::Tile;
@@ -118,7 +118,7 @@ pub(crate) fn check_axis(
         (Some(shape), 0) => fault.label(format!("{operation} of a scalar (shape {shape})")),
         (Some(shape), _) => fault
             .label(format!("{operation} of a tile of shape {shape}"))
-            .note(format!("axes are 0 to {}, or −1 to −{rank} from the end", rank - 1)),
+            .note(format!("axes are 0 to {}, or -1 to -{rank} from the end", rank - 1)),
         (None, _) => fault,
     };
     session::report(about, fault);
@@ -264,7 +264,10 @@ impl<T: Element> Tile<T> {
                 format!("`gather` along axis {axis} from shape {from} with indices of shape {at}"),
                 Location::caller(),
             );
-            session::report(&about, fault.label("all extents but that of the axis must agree"));
+            session::report(
+                &about,
+                with_origins(fault.label("all extents but that of the axis must agree"), &about),
+            );
             return self.poison_of(at);
         }
         let ty = Type::tile(T::ELEM, at);
@@ -294,7 +297,7 @@ pub fn cat<T: Element>(a: Tile<T>, b: Tile<T>, axis: impl IntoAxis) -> Tile<T> {
     let Some(axis) = check_axis("`cat`", axis, shape.rank(), &about) else { return a };
     if shape != other {
         let fault = Diagnostic::at(format!("`cat` of shapes {shape} and {other}"), Location::caller());
-        session::report(&about, fault.label("both must have one shape"));
+        session::report(&about, with_origins(fault.label("both must have one shape"), &about));
         return Tile::from_value(session::poison(session::ty(a.value())));
     }
     // [.., n, .., 2] → [.., 2, n, ..] → [.., 2n, ..]

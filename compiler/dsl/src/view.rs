@@ -11,6 +11,7 @@ use tegula_ir::op::{CacheHint, Padding};
 use tegula_ir::{Elem, Opcode, Shape, Type, Value};
 
 use crate::argument::Argument;
+use crate::broadcast::with_origins;
 use crate::diagnostic::Diagnostic;
 use crate::modifier::Stored;
 use crate::offset::Offsets;
@@ -126,9 +127,10 @@ fn property(view: Value, rank: usize, dimension: usize, word: &str, opcode: fn(u
 /// The view and the offsets, as operands.
 #[track_caller]
 fn place<const R: usize>(operation: &str, view: Value, offsets: impl Offsets<R>) -> Values {
-    let offsets = offsets.offsets();
     let mut operands = Values::from_slice(&[view]);
-    operands.extend(offsets.into_iter().enumerate().map(|(i, o)| o.stage(operation, i)));
+    for (i, offset) in offsets.offsets().into_iter().enumerate() {
+        operands.push(offset.stage(operation, i));
+    }
     operands
 }
 
@@ -173,14 +175,12 @@ impl<T: Element, const R: usize> ViewMut<T, R> {
     }
 }
 
+#[track_caller]
 fn rank_mismatch(shape: Shape, rank: usize, tile: Value, caller: &Location<'_>) -> Diagnostic {
     let fault =
         Diagnostic::at(format!("a tile of shape {shape} is stored to a view of {rank} dimensions"), caller)
-            .label(format!("the tile has {}", shape.rank()));
-    let fault = match session::origin(tile) {
-        Some(made) => fault.also(made, format!("this has shape {shape}")),
-        None => fault,
-    };
+            .label(format!("the tile has {} and the view {rank}", shape.rank()));
+    let fault = with_origins(fault, &[tile]);
     if shape.rank() + 1 == rank {
         fault.help("insert `.expand(0)` if it is a row, or `.expand(1)` if it is a column, of the view")
     } else if shape.rank() < rank {
