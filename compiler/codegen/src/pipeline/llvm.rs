@@ -2,13 +2,14 @@
 //!
 //! The pass list is explicit rather than `default<O3>`. O3 is tuned for CPUs and for calls that are executed by one
 //! thread; of what it has, this list leaves out
-//! - jump threading and constraint elimination's relatives that rewrite which threads reach a block (LLVM's jump
-//!   threading has moved convergent operations under divergent control flow, which shows as a hang or a wrong sum),
+//! - jump threading, which rewrites which threads reach a block (it has moved convergent operations under divergent control
+//!   flow, which shows as a hang or a wrong sum), and what serves it,
 //! - loop idiom recognition (a `memset` call is a slow byte loop on a GPU) and loop vectorisation,
 //! - everything between procedures but mandatory inlining: a kernel is one function.
 //!
-//! Measured on two cores against `default<O3>`: a 128×256 GEMM 16 ms against 49, FlashAttention forward 26 against 37, backward 27
-//! against 77; the same PTX for the GEMM and the forward, within 1 % of the instructions for the others.
+//! CPU time against `default<O3>` (LLVM 22, best of 7): a 128×256 Hopper GEMM 14 ms against 38, FlashAttention forward
+//! 20 against 36, backward 19 against 53. The PTX of the first two is the same; of eight further kernels none has 1 % more SASS
+//! instructions.
 //!
 //! NVPTX adds its own IR passes at emission (address-space inference, straight-line strength reduction,
 //! `separate-const-offset-from-gep`, load/store vectorisation).
