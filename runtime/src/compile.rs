@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use tegula_ir::artifact::CompiledKernel;
 use tegula_ir::kernel::Kernel;
 
 use crate::backend::{Code, Executable};
+use crate::cache;
 use crate::device::Device;
 use crate::error::LaunchError;
 
@@ -16,17 +18,31 @@ pub(crate) fn prepare(
 ) -> Result<Arc<dyn Executable>, LaunchError> {
     let code = match device.0.backend.target() {
         None => Code::Ir(Box::new(kernel)),
-        Some(target) => {
-            let compiler = device.compiler().ok_or_else(|| LaunchError::NoCompiler {
-                kernel: name.to_owned(),
-                target: target.to_owned(),
-            })?;
-            Code::Compiled(compiler.compile(&kernel, target)?)
-        }
+        Some(target) => Code::Compiled(compiled(name, &kernel, target, device)?),
     };
     device.0.backend.prepare(code).map_err(|message| LaunchError::Run {
         kernel: name.to_owned(),
         device: device.name().to_owned(),
         message,
     })
+}
+
+/// From the disk, or the compiler.
+fn compiled(
+    name: &str,
+    kernel: &Kernel,
+    target: &str,
+    device: &Device,
+) -> Result<CompiledKernel, LaunchError> {
+    let compiler = device
+        .compiler()
+        .ok_or_else(|| LaunchError::NoCompiler { kernel: name.to_owned(), target: target.to_owned() })?;
+    let Some(disk) = device.disk_cache() else { return Ok(compiler.compile(kernel, target)?) };
+    let address = cache::address(kernel, target, compiler.version());
+    if let Some(found) = disk.load(address) {
+        return Ok(found);
+    }
+    let compiled = compiler.compile(kernel, target)?;
+    disk.store(address, &compiled);
+    Ok(compiled)
 }

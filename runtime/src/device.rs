@@ -4,13 +4,14 @@
 //! independent parts of a program fit together.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use tegula_ir::artifact::Compiler;
 
 use crate::backend::{Backend, RawStream};
-use crate::cache::KernelCache;
+use crate::cache::{DiskCache, KernelCache};
 use crate::error::Error;
 use crate::stream::{MAX_STREAMS, Stream, StreamInner};
 
@@ -46,6 +47,7 @@ pub(crate) struct DeviceInner {
     pub(crate) reclaim: Arc<dyn RawStream>,
     slots: Mutex<[Option<Weak<dyn RawStream>>; MAX_STREAMS]>,
     compiler: RwLock<Option<Arc<dyn Compiler>>>,
+    disk: RwLock<Option<Arc<DiskCache>>>,
     pub(crate) kernels: KernelCache,
 }
 
@@ -56,6 +58,12 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 static OPEN: Mutex<Option<HashMap<String, Weak<DeviceInner>>>> = Mutex::new(None);
 static COMPILER: RwLock<Option<Arc<dyn Compiler>>> = RwLock::new(None);
+
+/// The cache on disk that the environment names; one a process, so that its warnings come once.
+fn default_cache() -> Option<Arc<DiskCache>> {
+    static CACHE: OnceLock<Option<Arc<DiskCache>>> = OnceLock::new();
+    CACHE.get_or_init(|| DiskCache::from_environment().map(Arc::new)).clone()
+}
 
 /// Registers the compiler of this process, for devices that have none of their own. The facade crate does so with its feature `jit`.
 pub fn register_compiler(compiler: Arc<dyn Compiler>) {
@@ -79,6 +87,7 @@ impl Device {
             return Ok(Device(device));
         }
         let device = Device::from_backend(crate::backends::open(name)?)?;
+        *device.0.disk.write().unwrap_or_else(PoisonError::into_inner) = default_cache();
         open.insert(name.to_owned(), Arc::downgrade(&device.0));
         Ok(device)
     }
@@ -96,6 +105,7 @@ impl Device {
             reclaim,
             slots: Mutex::new(slots),
             compiler: RwLock::new(None),
+            disk: RwLock::new(None),
             kernels: KernelCache::default(),
         })))
     }
@@ -147,6 +157,16 @@ impl Device {
     pub fn compiler(&self) -> Option<Arc<dyn Compiler>> {
         let own = self.0.compiler.read().unwrap_or_else(PoisonError::into_inner).clone();
         own.or_else(|| COMPILER.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Keeps compiled kernels in this folder instead of the default one (see the crate's documentation), or nowhere.
+    pub fn set_cache_dir(&self, folder: Option<&Path>) {
+        let cache = folder.map(|f| Arc::new(DiskCache::at(f)));
+        *self.0.disk.write().unwrap_or_else(PoisonError::into_inner) = cache;
+    }
+
+    pub(crate) fn disk_cache(&self) -> Option<Arc<DiskCache>> {
+        self.0.disk.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn expect_same(&self, other: &Device, what: &str) -> Result<(), Error> {

@@ -4,6 +4,9 @@
 //! ends in a [`Launch`], which checks the arguments, finds or compiles the code for them, and runs it. A kernel takes the same
 //! arguments on every device.
 //!
+//! Compiled kernels are kept in memory, per device, and on disk: in the user's cache folder (`~/.cache/tegula` on Linux) unless
+//! `TEGULA_CACHE_DIR` names another or `TEGULA_CACHE=off` says none.
+//!
 //! The crate knows code generators only as [`tegula_ir::artifact::Compiler`]. `unsafe` code is confined to `cuda/`.
 
 // The host and CUDA backends, which land next, use the rest.
@@ -13,13 +16,13 @@ mod backend;
 mod backends;
 mod cache;
 mod compile;
+mod cuda;
 mod device;
 mod error;
 mod event;
 mod graph;
 pub mod launch;
 mod layout;
-pub mod markers;
 mod memory;
 mod pack;
 mod stream;

@@ -2,6 +2,7 @@
 //!
 //! * [`types`], [`op`], [`kernel`]: what the IR is made of; [`builder`] appends to it.
 //! * [`text`]: prints and parses it.
+//! * [`verify`]: checks it.
 //! * [`layout`]: where the elements of a tile live, as linear maps over F2.
 //!
 //! The crate knows neither LLVM nor CUDA: everything here runs and is tested on any machine.
@@ -19,6 +20,7 @@ pub mod target;
 pub mod text;
 pub mod transform;
 pub mod types;
+pub mod verify;
 
 pub use builder::Builder;
 pub use element::Element;

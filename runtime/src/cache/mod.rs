@@ -1,5 +1,8 @@
 //! Where compiled kernels are found again: in memory, per device, and on disk.
 
+mod codec;
+mod disk;
 mod memory;
 
+pub(crate) use disk::{DiskCache, address};
 pub(crate) use memory::KernelCache;

@@ -6,12 +6,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tegula_dsl::{Ptr, PtrMut, Scalar, View, ViewMut};
 use tegula_ir::element::Element;
 use tegula_ir::types::{Elem, MAX_RANK, Type};
 
 use crate::device::Device;
 use crate::layout::Layout;
-use crate::markers::{Ptr, PtrMut, Scalar, View, ViewMut};
+
 use crate::memory::{Access, Buffer};
 use crate::tensor::{Source, Tensor, TensorView, TensorViewMut};
 

@@ -378,9 +378,7 @@ impl<'s> Parser<'s> {
             | Opcode::AsyncCommit
             | Opcode::AsyncWait(_)
             | Opcode::Barrier => SmallVec::new(),
-            Opcode::Yield if self.token == Token::Punct('}') || self.token == Token::Word("loc") => {
-                SmallVec::new()
-            }
+            Opcode::Yield if !matches!(self.token, Token::Value(_)) => SmallVec::new(),
             _ => self.operands()?,
         };
         let suffix = self.suffix()?;

@@ -1,0 +1,235 @@
+//! Compiled kernels as bytes, for the cache on disk and for bundles.
+//!
+//! Little-endian, lengths before contents, element types by name (so that reordering an enum cannot change what is read). The
+//! decoder takes any bytes: what is wrong is an error, and no length is believed beyond the input.
+
+use tegula_ir::artifact::{AbiSlot, CompiledKernel, ResourceReport};
+use tegula_ir::types::Elem;
+
+/// Changes whenever the encoding does.
+pub(crate) const FORMAT: u32 = 1;
+
+/// The bytes of a kernel.
+pub(crate) fn encode(kernel: &CompiledKernel) -> Vec<u8> {
+    let mut w =
+        Writer(Vec::with_capacity(kernel.ptx.len() + kernel.cubin.as_ref().map_or(0, Vec::len) + 512));
+    w.str(&kernel.entry);
+    w.str(&kernel.target);
+    w.str(&kernel.ptx);
+    w.option(kernel.cubin.as_ref(), |w, cubin| w.bytes(cubin));
+    w.u32(kernel.threads);
+    w.u32(kernel.shared_bytes);
+    w.u32(kernel.cluster);
+    w.u32(kernel.abi.len() as u32);
+    for slot in &kernel.abi {
+        w.slot(slot);
+    }
+    w.option(kernel.report.as_ref(), |w, r| {
+        for n in [r.registers, r.spill_store_bytes, r.spill_load_bytes, r.stack_bytes, r.shared_bytes] {
+            w.u32(n);
+        }
+        w.u32(r.warnings.len() as u32);
+        for warning in &r.warnings {
+            w.str(warning);
+        }
+    });
+    w.0
+}
+
+/// The kernel in these bytes; `None` if they are not exactly one.
+pub(crate) fn decode(bytes: &[u8]) -> Option<CompiledKernel> {
+    let mut r = Reader(bytes);
+    let kernel = CompiledKernel {
+        entry: r.str()?,
+        target: r.str()?,
+        ptx: r.str()?,
+        cubin: r.option(|r| Some(r.bytes()?.to_vec()))?,
+        threads: r.u32()?,
+        shared_bytes: r.u32()?,
+        cluster: r.u32()?,
+        abi: r.list(Reader::slot)?,
+        report: r.option(|r| {
+            Some(ResourceReport {
+                registers: r.u32()?,
+                spill_store_bytes: r.u32()?,
+                spill_load_bytes: r.u32()?,
+                stack_bytes: r.u32()?,
+                shared_bytes: r.u32()?,
+                warnings: r.list(Reader::str)?,
+            })
+        })?,
+    };
+    r.0.is_empty().then_some(kernel)
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u8(&mut self, x: u8) {
+        self.0.push(x);
+    }
+
+    fn u16(&mut self, x: u16) {
+        self.0.extend(x.to_le_bytes());
+    }
+
+    fn u32(&mut self, x: u32) {
+        self.0.extend(x.to_le_bytes());
+    }
+
+    fn bytes(&mut self, b: &[u8]) {
+        self.0.extend((b.len() as u64).to_le_bytes());
+        self.0.extend(b);
+    }
+
+    fn str(&mut self, s: &str) {
+        self.bytes(s.as_bytes());
+    }
+
+    fn option<T>(&mut self, x: Option<T>, some: impl FnOnce(&mut Writer, T)) {
+        self.u8(x.is_some() as u8);
+        if let Some(x) = x {
+            some(self, x);
+        }
+    }
+
+    fn slot(&mut self, slot: &AbiSlot) {
+        match *slot {
+            AbiSlot::Address { param } => {
+                self.u8(0);
+                self.u16(param);
+            }
+            AbiSlot::Dim { param, axis, bits } => {
+                self.u8(1);
+                self.u16(param);
+                self.u8(axis);
+                self.u8(bits);
+            }
+            AbiSlot::Stride { param, axis, bits } => {
+                self.u8(2);
+                self.u16(param);
+                self.u8(axis);
+                self.u8(bits);
+            }
+            AbiSlot::Scalar { param, elem } => {
+                self.u8(3);
+                self.u16(param);
+                self.str(elem.name());
+            }
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|b| b[0])
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take(2)?.try_into().ok().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let n = u64::from_le_bytes(self.take(8)?.try_into().ok()?);
+        self.take(usize::try_from(n).ok()?)
+    }
+
+    fn str(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+
+    fn option<T>(&mut self, some: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<Option<T>> {
+        match self.u8()? {
+            0 => Some(None),
+            1 => some(self).map(Some),
+            _ => None,
+        }
+    }
+
+    fn list<T>(&mut self, mut item: impl FnMut(&mut Reader<'a>) -> Option<T>) -> Option<Vec<T>> {
+        // Grows as items are found: a length that lies runs out of input, not of memory.
+        let n = self.u32()?;
+        (0..n).map(|_| item(self)).collect()
+    }
+
+    fn slot(&mut self) -> Option<AbiSlot> {
+        let (kind, param) = (self.u8()?, self.u16()?);
+        Some(match kind {
+            0 => AbiSlot::Address { param },
+            1 => AbiSlot::Dim { param, axis: self.u8()?, bits: self.u8()? },
+            2 => AbiSlot::Stride { param, axis: self.u8()?, bits: self.u8()? },
+            3 => AbiSlot::Scalar { param, elem: self.str()?.parse::<Elem>().ok()? },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A kernel with something of everything.
+    pub(crate) fn sample() -> CompiledKernel {
+        CompiledKernel {
+            entry: "k".to_owned(),
+            target: "sm_90a".to_owned(),
+            ptx: ".version 8.6\n// ü".to_owned(),
+            cubin: Some((0..=255).collect()),
+            threads: 128,
+            shared_bytes: 49152,
+            cluster: 2,
+            abi: vec![
+                AbiSlot::Address { param: 0 },
+                AbiSlot::Dim { param: 0, axis: 1, bits: 32 },
+                AbiSlot::Stride { param: 0, axis: 0, bits: 64 },
+                AbiSlot::Scalar { param: 300, elem: Elem::BF16 },
+            ],
+            report: Some(ResourceReport {
+                registers: 168,
+                spill_store_bytes: 1,
+                spill_load_bytes: 2,
+                stack_bytes: 3,
+                shared_bytes: 4,
+                warnings: vec!["wgmma serialised".to_owned()],
+            }),
+        }
+    }
+
+    #[test]
+    fn round_trip() {
+        let bare = CompiledKernel { cubin: None, report: None, abi: vec![], ..sample() };
+        for kernel in [sample(), bare] {
+            assert_eq!(decode(&encode(&kernel)), Some(kernel));
+        }
+        let all = Elem::ALL.map(|elem| AbiSlot::Scalar { param: 1, elem }).to_vec();
+        let kernel = CompiledKernel { abi: all, ..sample() };
+        assert_eq!(decode(&encode(&kernel)), Some(kernel));
+    }
+
+    #[test]
+    fn any_bytes_are_an_error_not_a_panic() {
+        let bytes = encode(&sample());
+        for end in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..end]), None, "cut at {end}");
+        }
+        assert_eq!(decode(&[&bytes[..], &[0]].concat()), None);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x80;
+            // Often still a kernel (there is a checksum around it); never a panic, never a huge allocation.
+            let _ = decode(&damaged);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Loading and launching compiled kernels.
+
+use std::ffi::{CString, c_uint, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{
+    self, CUdevice_attribute_enum as Attribute, CUfunction_attribute_enum as FunctionAttribute,
+    CUjit_option_enum as Jit, cudaError_enum as Code,
+};
+use tegula_ir::artifact::{CompiledKernel, ResourceReport};
+
+use super::driver::{Context, explain, words};
+use super::stream::CudaStream;
+use crate::backend::{Executable, LaunchConfig, RawStream};
+use crate::launch::ArgValue;
+use crate::pack::Packing;
+
+/// Dynamic shared memory that a kernel can have without asking (CUDA C++ Programming Guide, "Compute Capabilities").
+const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
+/// CTAs in a cluster that every device with clusters can run.
+const PORTABLE_CLUSTER: u32 = 8;
+
+/// A loaded module; unloaded when dropped.
+struct Module {
+    raw: sys::CUmodule,
+    context: Arc<Context>,
+}
+
+// SAFETY: a module is a handle that the driver lets all threads use.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: loaded once, unloaded once; nothing of it may run any more. Kernels are dropped with their device, so waiting is no loss.
+            unsafe {
+                let _ = sys::cuCtxSynchronize();
+                let _ = sys::cuModuleUnload(self.raw);
+            }
+        }
+    }
+}
+
+/// A kernel ready to be launched.
+pub(super) struct CudaKernel {
+    function: sys::CUfunction,
+    module: Module,
+    name: Arc<str>,
+    packing: Packing,
+    threads: u32,
+    shared_bytes: u32,
+    cluster: u32,
+    report: Option<ResourceReport>,
+}
+
+// SAFETY: a function is a handle that the driver lets all threads use; it lives as long as its module.
+unsafe impl Send for CudaKernel {}
+// SAFETY: as above.
+unsafe impl Sync for CudaKernel {}
+
+impl CudaKernel {
+    pub(super) fn load(context: Arc<Context>, kernel: CompiledKernel) -> Result<CudaKernel, String> {
+        context.bind().map_err(|e| e.to_string())?;
+        let packing = Packing::new(&kernel.abi)?;
+        let limit = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+        if kernel.shared_bytes as usize > limit {
+            return Err(format!(
+                "it needs {} bytes of shared memory, but this GPU has {limit} for a CTA: use smaller tiles or fewer stages",
+                kernel.shared_bytes
+            ));
+        }
+        let module = Module { raw: load_module(&kernel)?, context };
+        let entry =
+            CString::new(kernel.entry.as_str()).map_err(|_| "its name contains a zero byte".to_owned())?;
+        let mut function = std::ptr::null_mut();
+        // SAFETY: the module is loaded, the name ends in a zero byte.
+        let code = unsafe { sys::cuModuleGetFunction(&raw mut function, module.raw, entry.as_ptr()) };
+        check(code, || format!("the compiled code has no entry `{}`", kernel.entry))?;
+        let loaded = CudaKernel {
+            function,
+            module,
+            name: Arc::from(kernel.entry.as_str()),
+            packing,
+            threads: kernel.threads,
+            shared_bytes: kernel.shared_bytes,
+            cluster: kernel.cluster.max(1),
+            report: kernel.report,
+        };
+        loaded.set_attributes()?;
+        Ok(loaded)
+    }
+
+    fn set_attributes(&self) -> Result<(), String> {
+        let set = |attribute, value: u32, what: &str| {
+            // SAFETY: the function is alive.
+            let code = unsafe { sys::cuFuncSetAttribute(self.function, attribute, value as i32) };
+            check(code, || format!("this GPU does not grant it {what}"))
+        };
+        if self.shared_bytes > SHARED_WITHOUT_ASKING {
+            let attribute = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            set(attribute, self.shared_bytes, &format!("{} bytes of shared memory", self.shared_bytes))?;
+        }
+        if self.cluster > PORTABLE_CLUSTER {
+            let attribute = FunctionAttribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            set(attribute, 1, &format!("clusters of {} CTAs", self.cluster))?;
+        }
+        Ok(())
+    }
+}
+
+impl Executable for CudaKernel {
+    fn launch(
+        &self,
+        args: &[ArgValue<'_>],
+        config: &LaunchConfig,
+        stream: &dyn RawStream,
+    ) -> Result<(), String> {
+        let stream = CudaStream::of(stream).map_err(|e| e.to_string())?;
+        let [x, y, z] = config.grid;
+        if x % self.cluster != 0 {
+            return Err(format!(
+                "the grid is {x} along x, but the kernel runs in clusters of {}: make it a multiple",
+                self.cluster
+            ));
+        }
+        let mut block = self.packing.pack(args)?;
+        let mut bytes = block.len();
+        self.module.context.bind().map_err(|e| e.to_string())?;
+        stream.launching(&self.name);
+
+        let mut cluster = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { pad: [0; 64] },
+        };
+        cluster.value.clusterDim.x = self.cluster;
+        cluster.value.clusterDim.y = 1;
+        cluster.value.clusterDim.z = 1;
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: self.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: self.shared_bytes,
+            hStream: stream.raw,
+            attrs: &raw mut cluster,
+            numAttrs: (self.cluster > 1) as c_uint,
+        };
+        let mut extra: [*mut c_void; 5] = [
+            sys::CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize as *mut c_void,
+            block.as_mut_ptr().cast(),
+            sys::CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize as *mut c_void,
+            (&raw mut bytes).cast(),
+            sys::CU_LAUNCH_PARAM_END_AS_INT as usize as *mut c_void,
+        ];
+        // SAFETY: function and stream are alive and of one context, which is current; the driver copies the parameter block before it
+        // returns. The block is laid out as the code generator said, and the driver checks its size. That the kernel touches only its
+        // arguments' memory is the promise of generated code; that memory is freed behind this stream's work.
+        let code = unsafe {
+            let extra = if bytes == 0 { std::ptr::null_mut() } else { extra.as_mut_ptr() };
+            sys::cuLaunchKernelEx(&raw const config, self.function, std::ptr::null_mut(), extra)
+        };
+        match code {
+            Code::CUDA_SUCCESS => Ok(()),
+            Code::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES => Err(format!(
+                "the GPU cannot run it: {} threads{}, {} bytes of shared memory. Use fewer warps or smaller tiles, or bound the registers \
+                 with `.max_registers(…)`",
+                self.threads,
+                self.report.as_ref().map_or(String::new(), |r| format!(" of {} registers", r.registers)),
+                self.shared_bytes
+            )),
+            code => Err(format!(
+                "{}. Grid ({x}, {y}, {z}), {} threads, {} bytes of shared memory, cluster {}",
+                explain(code, None),
+                self.threads,
+                self.shared_bytes,
+                self.cluster
+            )),
+        }
+    }
+
+    fn report(&self) -> Option<&ResourceReport> {
+        self.report.as_ref()
+    }
+}
+
+fn check(code: sys::CUresult, what: impl FnOnce() -> String) -> Result<(), String> {
+    if code == Code::CUDA_SUCCESS { Ok(()) } else { Err(format!("{}: {}", what(), words(code))) }
+}
+
+/// Loads the cubin; the PTX, which the driver compiles, if there is none or it is for another GPU.
+fn load_module(kernel: &CompiledKernel) -> Result<sys::CUmodule, String> {
+    let mut module = std::ptr::null_mut();
+    if let Some(cubin) = &kernel.cubin {
+        // SAFETY: an ELF image carries its own length; where it came from has been checked against its checksum.
+        let code = unsafe { sys::cuModuleLoadData(&raw mut module, cubin.as_ptr().cast()) };
+        if code == Code::CUDA_SUCCESS {
+            return Ok(module);
+        }
+        if kernel.ptx.is_empty() {
+            return Err(format!(
+                "the GPU does not take the code compiled for {}: {}",
+                kernel.target,
+                words(code)
+            ));
+        }
+    }
+    let ptx = CString::new(kernel.ptx.as_str()).map_err(|_| "its PTX contains a zero byte".to_owned())?;
+    let mut log = vec![0u8; 16 * 1024];
+    let mut options = [Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    let mut values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void];
+    // SAFETY: the text ends in a zero byte; the options' values are as the driver wants them, and the log has that many bytes.
+    let code = unsafe {
+        sys::cuModuleLoadDataEx(
+            &raw mut module,
+            ptx.as_ptr().cast(),
+            options.len() as c_uint,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+        )
+    };
+    if code == Code::CUDA_SUCCESS {
+        return Ok(module);
+    }
+    let end = log.iter().position(|&b| b == 0).unwrap_or(log.len());
+    let log = String::from_utf8_lossy(&log[..end]);
+    let hint = match code {
+        Code::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+            ". The driver is older than the PTX: update it, or install ptxas"
+        }
+        _ => "",
+    };
+    Err(format!(
+        "the driver cannot compile its PTX for {}: {}{hint}\n{}",
+        kernel.target,
+        words(code),
+        log.trim_end()
+    ))
+}
