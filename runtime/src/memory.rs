@@ -150,3 +150,131 @@ impl Drop for Buffer {
         backend.free(raw, &*reclaim);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Log;
+    use crate::{Device, Error, Stream, Tensor};
+    use std::sync::Arc;
+
+    fn device() -> (Device, Log) {
+        Device::testing_logged(Arc::new(|_, _| ()))
+    }
+
+    /// What was logged since the last call.
+    fn said(log: &Log) -> Vec<String> {
+        std::mem::take(&mut *log.lock().unwrap())
+    }
+
+    fn read(t: &Tensor<f32>, to: &mut Tensor<f32>, stream: &Stream) {
+        to.copy_from(&t.view(), stream).unwrap();
+    }
+
+    #[test]
+    fn one_stream_never_waits() {
+        let (device, log) = device();
+        let main = device.stream();
+        let (a, mut b) = (device.zeros::<f32>(&[8]).unwrap(), device.alloc::<f32>(&[8]).unwrap());
+        read(&a, &mut b, &main);
+        b.fill_zero(&main).unwrap();
+        assert_eq!(b.to_vec().unwrap(), [0.0; 8]);
+        drop((a, b));
+        assert_eq!(said(&log), ["free 0", "free 0"]);
+    }
+
+    #[test]
+    fn a_reader_waits_for_the_writer_once_and_a_writer_for_all_readers() {
+        let (device, log) = device();
+        let (s, t) = (device.new_stream().unwrap(), device.new_stream().unwrap());
+        let mut a = device.zeros::<f32>(&[8]).unwrap();
+        let mut on_s = device.alloc::<f32>(&[8]).unwrap();
+        let mut on_t = device.alloc::<f32>(&[8]).unwrap();
+        on_s.fill_zero(&s).unwrap();
+        on_t.fill_zero(&t).unwrap();
+        assert_eq!(said(&log), ["wait 2 0", "wait 3 0"], "allocation is work of the main stream");
+
+        read(&a, &mut on_s, &s);
+        read(&a, &mut on_s, &s);
+        read(&a, &mut on_t, &t);
+        assert_eq!(said(&log), ["wait 2 0", "wait 3 0"]);
+
+        a.fill_zero(&s).unwrap();
+        assert_eq!(
+            said(&log),
+            ["wait 2 0", "wait 2 3"],
+            "behind the writer and the reader on the other stream"
+        );
+        a.fill_zero(&s).unwrap();
+        assert_eq!(said(&log), Vec::<String>::new());
+        read(&a, &mut on_t, &t);
+        assert_eq!(said(&log), ["wait 3 2"]);
+
+        drop(on_s);
+        assert_eq!(said(&log), ["free 2"], "used by one stream alone since it was written there");
+        drop(a);
+        assert_eq!(said(&log), ["wait 1 2", "wait 1 3", "free 1"]);
+    }
+
+    #[test]
+    fn a_dropped_stream_is_not_waited_for() {
+        let (device, log) = device();
+        let s = device.new_stream().unwrap();
+        let mut a = device.zeros::<f32>(&[8]).unwrap();
+        a.fill_zero(&s).unwrap();
+        said(&log);
+        drop(s);
+        let t = device.new_stream().unwrap();
+        a.fill_zero(&t).unwrap();
+        assert_eq!(
+            said(&log),
+            Vec::<String>::new(),
+            "it was synchronised when dropped; its slot is the new stream's"
+        );
+    }
+
+    #[test]
+    fn a_graph_keeps_memory_and_orders_its_replays() {
+        let (device, log) = device();
+        let (s, t) = (device.new_stream().unwrap(), device.new_stream().unwrap());
+        let a = device.zeros::<f32>(&[8]).unwrap();
+        let mut b = device.zeros::<f32>(&[8]).unwrap();
+        let graph = s.capture(|| b.copy_from(&a.view(), &s)).unwrap();
+        assert_eq!(said(&log), Vec::<String>::new(), "nothing has run, so nothing waits");
+        drop(a);
+        assert_eq!(said(&log), Vec::<String>::new(), "the graph keeps it");
+        graph.launch(&t).unwrap();
+        assert_eq!(said(&log), ["wait 3 0", "wait 3 0", "graph 3"]);
+        b.fill_zero(&device.stream()).unwrap();
+        assert_eq!(said(&log), ["wait 0 3"]);
+        drop(graph);
+        assert_eq!(said(&log), ["wait 1 0", "wait 1 3", "free 1"]);
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_is_refused_and_the_stream_recovers() {
+        let (device, _) = device();
+        let main = device.stream();
+        let result = main.capture(|| device.alloc::<f32>(&[8]).map(drop));
+        assert!(result.is_err_and(|e| e.to_string().contains("an allocation cannot be recorded")));
+        let a = device.zeros::<f32>(&[8]).unwrap();
+        let result = main.capture(|| a.to_vec().map(drop));
+        assert!(result.is_err_and(|e| e.to_string().contains("a copy to the host")));
+        let result = main.capture(|| main.capture(|| Ok::<_, Error>(())).map(drop));
+        assert!(result.is_err(), "recording twice");
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ = main.capture(|| -> Result<(), Error> { panic!("in the middle") });
+        }));
+        assert!(panicked.is_err());
+        assert!(main.capture(|| Ok::<_, Error>(())).is_ok());
+        assert_eq!(a.to_vec().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn streams_run_out_politely() {
+        let (device, _) = device();
+        let streams: Vec<_> = (0..63).map(|_| device.new_stream().unwrap()).collect();
+        assert!(device.new_stream().is_err_and(|e| e.to_string().contains("at most 64 streams")));
+        drop(streams);
+        assert!(device.new_stream().is_ok());
+    }
+}

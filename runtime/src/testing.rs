@@ -17,6 +17,9 @@ use crate::stream::Recording;
 /// Called with the grid and the packed arguments of each launch.
 pub type Submit = Arc<dyn Fn([u32; 3], &[u8]) + Send + Sync>;
 
+/// What streams were told.
+pub type Log = Arc<Mutex<Vec<String>>>;
+
 impl Device {
     /// A device that runs nothing.
     pub fn testing() -> Device {
@@ -25,28 +28,33 @@ impl Device {
 
     /// A device that hands its launches to a function.
     pub fn testing_with(submit: Submit) -> Device {
+        Device::testing_logged(submit).0
+    }
+
+    /// A device that also says what its streams were told, in order: `wait 2 0` (stream 2 waits for the work of stream 0), `free 2` (memory is
+    /// freed behind the work of stream 2), `graph 0`. Stream 0 is the main stream, 1 frees memory, others count up.
+    pub fn testing_logged(submit: Submit) -> (Device, Log) {
         let properties = Properties {
             name: "testing".to_owned(),
             target: Some("sm_90a".to_owned()),
             ..Properties::default()
         };
-        let log = Arc::default();
-        let backend = Testing { properties, submit, log, next_stream: AtomicU64::new(0) };
-        Device::from_backend(Box::new(backend)).expect("nothing here can fail")
+        let log = Log::default();
+        let backend = Testing { properties, submit, log: log.clone(), next_stream: AtomicU64::new(0) };
+        (Device::from_backend(Box::new(backend)).expect("nothing here can fail"), log)
     }
 }
 
 struct Testing {
     properties: Properties,
     submit: Submit,
-    /// What streams were told, in order: `wait 1 0` (stream 1 waits for 0), `free 2` (on stream 2).
-    log: Arc<Mutex<Vec<String>>>,
+    log: Log,
     next_stream: AtomicU64,
 }
 
 struct TestStream {
     number: u64,
-    log: Arc<Mutex<Vec<String>>>,
+    log: Log,
     recording: Recording,
 }
 
@@ -61,6 +69,13 @@ struct TestKernel {
 
 fn number(stream: &dyn RawStream) -> u64 {
     stream.as_any().downcast_ref::<TestStream>().map_or(u64::MAX, |s| s.number)
+}
+
+/// Logs something that a stream was told. Launches are not logged: they are measured.
+fn tell(stream: &dyn RawStream, what: &str) {
+    if let Some(s) = stream.as_any().downcast_ref::<TestStream>() {
+        lock(&s.log).push(format!("{what} {}", s.number));
+    }
 }
 
 fn bytes(memory: &dyn RawMemory) -> &Mutex<Vec<u8>> {
@@ -111,7 +126,8 @@ impl RawEvent for TestEvent {
 }
 
 impl RawGraph for TestGraph {
-    fn launch(&self, _stream: &dyn RawStream) -> Result<(), Error> {
+    fn launch(&self, stream: &dyn RawStream) -> Result<(), Error> {
+        tell(stream, "graph");
         Ok(())
     }
 }
@@ -153,7 +169,7 @@ impl Backend for Testing {
         Ok(Box::new(TestMemory(Mutex::new(vec![0xcd; bytes]))))
     }
     fn free(&self, _memory: Box<dyn RawMemory>, stream: &dyn RawStream) {
-        lock(&self.log).push(format!("free {}", number(stream)));
+        tell(stream, "free");
     }
     fn write(&self, to: &dyn RawMemory, at: usize, from: &[u8], _: &dyn RawStream) -> Result<(), Error> {
         lock(bytes(to))[at..at + from.len()].copy_from_slice(from);
