@@ -1,13 +1,47 @@
 //! Atomic read-modify-write through pointers.
 
-use tegula_ir::element::{Element, Int, Num};
+use tegula_ir::element::{Element, bf16, f16};
 use tegula_ir::op::{AtomicOp, MemOrder, MemScope};
 use tegula_ir::{Opcode, Value};
 
-use crate::ops::Bits;
 use crate::pointer::{PtrMut, unify_with_pointers};
 use crate::session::{self, emit_value};
 use crate::tile::{Operand, Tile};
+
+macro_rules! atomic_elements {
+    ($($(#[$attr:meta])* $name:ident: $($ty:ty)+;)+) => {$(
+        $(#[$attr])*
+        pub trait $name: Element {}
+        $(impl $name for $ty {})+
+    )+};
+}
+
+atomic_elements! {
+    /// Element types that are added atomically.
+    #[diagnostic::on_unimplemented(
+        message = "there is no atomic addition of `{Self}`",
+        note = "GPUs add 32- and 64-bit integers, f16, bf16, f32 and f64 atomically"
+    )]
+    AtomicAdd: i32 u32 i64 u64 f16 bf16 f32 f64;
+    /// Element types that have the other atomic operations: minimum, maximum, bitwise ones.
+    #[diagnostic::on_unimplemented(
+        message = "there is no such atomic operation on `{Self}`",
+        note = "GPUs have it on 32- and 64-bit integers"
+    )]
+    AtomicInt: i32 u32 i64 u64;
+    /// Element types that are exchanged atomically.
+    #[diagnostic::on_unimplemented(
+        message = "there is no atomic exchange of `{Self}`",
+        note = "GPUs exchange values of 32 and 64 bits"
+    )]
+    AtomicExchange: i32 u32 i64 u64 f32 f64;
+    /// Element types that are compared and swapped atomically (by their bits).
+    #[diagnostic::on_unimplemented(
+        message = "there is no atomic compare-and-swap of `{Self}`",
+        note = "GPUs compare and swap values of 16, 32 and 64 bits"
+    )]
+    AtomicSwap: i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64;
+}
 
 /// How an atomic orders and masks: acquire-release at GPU scope, everywhere, unless said otherwise.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,18 +116,22 @@ macro_rules! atomics {
 }
 
 atomics! {
-    Num: atomic_add atomic_add_with Add "adds";
-    Num: atomic_min atomic_min_with Min "takes the smaller";
-    Num: atomic_max atomic_max_with Max "takes the larger";
-    Bits: atomic_and atomic_and_with And "takes the bitwise and";
-    Bits: atomic_or atomic_or_with Or "takes the bitwise or";
-    Bits: atomic_xor atomic_xor_with Xor "takes the bitwise exclusive or";
-    Num: atomic_xchg atomic_xchg_with Xchg "exchanges";
+    AtomicAdd: atomic_add atomic_add_with Add "adds";
+    AtomicInt: atomic_min atomic_min_with Min "takes the smaller";
+    AtomicInt: atomic_max atomic_max_with Max "takes the larger";
+    AtomicInt: atomic_and atomic_and_with And "takes the bitwise and";
+    AtomicInt: atomic_or atomic_or_with Or "takes the bitwise or";
+    AtomicInt: atomic_xor atomic_xor_with Xor "takes the bitwise exclusive or";
+    AtomicExchange: atomic_xchg atomic_xchg_with Xchg "exchanges";
 }
 
 /// Atomically writes `desired` where the memory holds `expected`, with acquire-release order at GPU scope. Gives the old values.
 #[track_caller]
-pub fn atomic_cas<T: Int>(ptr: PtrMut<T>, expected: impl Operand<T>, desired: impl Operand<T>) -> Tile<T> {
+pub fn atomic_cas<T: AtomicSwap>(
+    ptr: PtrMut<T>,
+    expected: impl Operand<T>,
+    desired: impl Operand<T>,
+) -> Tile<T> {
     atomic_cas_with(ptr, expected, desired, AtomicOptions::new())
 }
 
@@ -102,7 +140,7 @@ pub fn atomic_cas<T: Int>(ptr: PtrMut<T>, expected: impl Operand<T>, desired: im
 /// # Faults
 /// A mask: compare-and-swap takes none (where nothing should change, let `desired` be `expected`).
 #[track_caller]
-pub fn atomic_cas_with<T: Int>(
+pub fn atomic_cas_with<T: AtomicSwap>(
     ptr: PtrMut<T>,
     expected: impl Operand<T>,
     desired: impl Operand<T>,

@@ -9,7 +9,7 @@ use crate::broadcast::unify;
 use crate::ops::compare;
 use crate::session::{self, emit_value};
 use crate::tile::{Operand, Tile, widen};
-use tegula_ir::element::Element;
+use tegula_ir::element::{Comparable, Element};
 
 /// What a `Tile<T>` can be compared with: what it can be combined with, and also an index of the other width (`i32` with `i64`).
 #[diagnostic::on_unimplemented(
@@ -22,7 +22,7 @@ pub trait Comparand<T: Element>: Copy {
     fn stage_beside(self, left: Tile<T>) -> (Value, Value);
 }
 
-impl<T: Element, R: Operand<T>> Comparand<T> for R {
+impl<T: Comparable, R: Operand<T>> Comparand<T> for R {
     #[track_caller]
     fn stage_beside(self, left: Tile<T>) -> (Value, Value) {
         (left.value(), self.stage_like(left.shape()))

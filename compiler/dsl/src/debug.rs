@@ -6,6 +6,7 @@ use tegula_ir::element::{Element, Int};
 use tegula_ir::op::Assumption;
 use tegula_ir::{Opcode, Value};
 
+use crate::broadcast::shape_of;
 use crate::diagnostic::Diagnostic;
 use crate::pointer::{Ptr, PtrMut};
 use crate::session::{self, emit_value};
@@ -77,6 +78,11 @@ fn assume(value: Value, promise: Assumption) -> Value {
     if let Assumption::MultipleOf(0) | Assumption::Contiguous(0) = promise {
         let fault = Diagnostic::at("a promise of multiples or runs of 0", Location::caller());
         session::report(&[value], fault);
+        return value;
+    }
+    if matches!(promise, Assumption::Contiguous(_)) && shape_of(value).rank() == 0 {
+        let fault = Diagnostic::at("a scalar has no runs of consecutive elements", Location::caller());
+        session::report(&[value], fault.help("`multiple_of` says something of a scalar"));
         return value;
     }
     emit_value(Opcode::Assume(promise), &[value], session::ty(value))

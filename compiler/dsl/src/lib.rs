@@ -42,7 +42,6 @@ pub use dot::{DotElem, DotInto, dot, dot_acc};
 pub use math::*;
 pub use modifier::Stored;
 pub use offset::{IntoOffset, Offset, Offsets, offset};
-pub use ops::Bits;
 pub use pointer::{Ptr, PtrMut, PtrOffset};
 pub use random::{philox, rand, rand4x, randint, randint4x, randn, randn4x};
 pub use range::{DeviceRange, IndexElement, RangeEnd, range};
@@ -50,7 +49,7 @@ pub use reduce::{Tiles, reduce, scan, scan_reverse};
 pub use session::stage;
 pub use shape::{IntoAxis, IntoShape, cat, join};
 pub use staging::{Carry, KernelDef, MetaParam};
-pub use tegula_ir::element::{self, Element, Float, Int, Num, SignedInt};
+pub use tegula_ir::element::{self, Bits, Comparable, Element, Float, Int, Num, SignedInt};
 pub use tile::{Operand, Scalar, Tile};
 pub use view::{View, ViewMut};
 

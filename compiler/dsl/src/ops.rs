@@ -12,17 +12,7 @@ use tegula_ir::{Elem, Opcode, Value};
 use crate::broadcast::{shape_of, unify};
 use crate::session::{self, emit_value};
 use crate::tile::{Operand, Tile};
-use tegula_ir::element::{Element, Float, Int, Num};
-
-/// Element types that have bitwise operators: integers and `bool`.
-#[diagnostic::on_unimplemented(
-    message = "bitwise operators are for integers and truth values, not for `{Self}`"
-)]
-pub trait Bits: Element {}
-macro_rules! bits {
-    ($($ty:ty)+) => {$(impl Bits for $ty {})+};
-}
-bits!(bool i8 u8 i16 u16 i32 u32 i64 u64);
+use tegula_ir::element::{Bits, Element, Float, Int, Num};
 
 /// Broadcasts and builds an operation on two values of one type.
 #[track_caller]

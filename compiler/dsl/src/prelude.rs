@@ -15,5 +15,7 @@ pub use crate::reduce::{reduce, scan, scan_reverse};
 pub use crate::shape::{cat, join};
 pub use crate::tile::{Scalar, Tile};
 pub use crate::view::{View, ViewMut};
-pub use tegula_ir::element::{Element, Float, Int, Num, SignedInt, bf16, f8e4m3, f8e5m2, f8e8m0, f16};
+pub use tegula_ir::element::{
+    Bits, Comparable, Element, Float, Int, Num, SignedInt, bf16, f8e4m3, f8e5m2, f8e8m0, f16,
+};
 pub use tegula_ir::op::{MemOrder, MemScope, Padding};

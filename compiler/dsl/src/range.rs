@@ -73,6 +73,14 @@ fn bound<T: IndexElement>(x: impl Operand<T>, what: &str) -> Value {
     session::poison(session::ty(value).with_shape(Shape::SCALAR))
 }
 
+#[track_caller]
+fn at_least_one(hint: &str, n: u32) {
+    if n == 0 {
+        let fault = Diagnostic::at(format!("`{hint}(0)`: a loop has at least one"), Location::caller());
+        session::report(&[], fault.help(format!("`{hint}(1)` turns it off")));
+    }
+}
+
 impl<T: IndexElement> DeviceRange<T> {
     /// Goes in steps of `n`, which is positive.
     #[track_caller]
@@ -89,13 +97,17 @@ impl<T: IndexElement> DeviceRange<T> {
     }
 
     /// Hint: software-pipeline the loop's loads `n` deep (1: not at all).
+    #[track_caller]
     pub fn stages(mut self, n: u32) -> DeviceRange<T> {
+        at_least_one("stages", n);
         self.hints.stages = Some(n);
         self
     }
 
-    /// Hint: unroll the loop `n` times.
+    /// Hint: unroll the loop `n` times (1: not at all).
+    #[track_caller]
     pub fn unroll(mut self, n: u32) -> DeviceRange<T> {
+        at_least_one("unroll", n);
         self.hints.unroll = Some(n);
         self
     }

@@ -2,14 +2,13 @@
 
 use std::panic::Location;
 
-use tegula_ir::element::{Element, Num};
+use tegula_ir::element::{Bits, Element, Num};
 use tegula_ir::{Block, Opcode, Shape, Type, Value};
 
 use crate::broadcast::{shape_of, unify};
 use crate::compare::select;
 use crate::create::arange;
 use crate::diagnostic::Diagnostic;
-use crate::ops::Bits;
 use crate::session::{self, Values};
 use crate::shape::{IntoAxis, IntoShape, check_axis};
 use crate::tile::Tile;

@@ -101,7 +101,8 @@ impl Drop for Scope {
 /// built.
 ///
 /// # Errors
-/// Everything that was found wrong while staging, in program order. Staging inside staging is an error, too.
+/// Everything that was found wrong while staging, in program order; without that, every rule of the IR that the kernel breaks. Staging inside
+/// staging is an error, too.
 #[track_caller]
 pub fn stage(name: &str, hints: KernelHints, body: impl FnOnce()) -> Result<Kernel, Diagnostics> {
     let caller = Location::caller();
@@ -129,7 +130,20 @@ pub fn stage(name: &str, hints: KernelHints, body: impl FnOnce()) -> Result<Kern
     body();
     let session = scope.finish();
     debug_assert_eq!(session.open.len(), 1, "a region was left open");
-    if session.diagnostics.is_empty() { Ok(session.kernel) } else { Err(fail(session.diagnostics)) }
+    if !session.diagnostics.is_empty() {
+        return Err(fail(session.diagnostics));
+    }
+    match tegula_ir::verify::verify(&session.kernel) {
+        Ok(()) => Ok(session.kernel),
+        Err(errors) => Err(fail(errors.into_iter().map(|e| rule_broken(e, caller)).collect())),
+    }
+}
+
+/// A rule of the IR that no function of this crate checked before: said in terms of the IR, but at the user's place, or that of [`stage`] for the
+/// kernel as a whole.
+fn rule_broken(error: tegula_ir::verify::VerifyError, stage: &Location<'_>) -> Diagnostic {
+    let place = if error.loc.line == 0 { source_loc(stage) } else { error.loc };
+    Diagnostic::new(error.message, place).note("found when the finished kernel was verified")
 }
 
 /// Is a kernel being staged on this thread?
@@ -367,6 +381,19 @@ mod tests {
                 "tiles of shapes [8] and [16] do not broadcast together"
             ]
         );
+    }
+
+    #[test]
+    fn the_finished_kernel_is_verified() {
+        let line = line!() + 1;
+        let staged = stage("k", KernelHints::default(), || {
+            Tile::<f32>::declare("x");
+            Tile::<f32>::declare("x");
+        });
+        let faults = staged.unwrap_err().list;
+        assert_eq!(faults.len(), 1);
+        assert_eq!((faults[0].primary.loc.line, &*faults[0].primary.loc.file), (line, file!()));
+        assert!(faults[0].message.contains("%x"), "{}", faults[0].message);
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use tegula_ir::element::Element;
-use tegula_ir::op::{CacheHint, Padding};
+use tegula_ir::numerics::is_representable;
+use tegula_ir::op::{CacheHint, Literal, Padding};
+use tegula_ir::types::MAX_RANK;
 use tegula_ir::{Elem, Opcode, Shape, Type, Value};
 
 use crate::argument::Argument;
@@ -53,6 +55,7 @@ macro_rules! views {
 
         impl<T: Element, const R: usize> $view<T, R> {
             fn of(value: Value) -> Self {
+                const { assert!(R >= 1 && R <= MAX_RANK, "a view has 1 to 8 dimensions") };
                 $view { value, elem: PhantomData }
             }
 
@@ -141,7 +144,12 @@ fn load<T: Element, const R: usize>(
     shape: [usize; R],
     padding: Padding,
 ) -> Tile<T> {
-    if padding != Padding::Zero && !T::ELEM.is_arith_float() {
+    let representable = match padding {
+        Padding::Zero => true,
+        Padding::NegInf | Padding::PosInf => is_representable(T::ELEM, Literal::float(f64::INFINITY)),
+        Padding::NaN => is_representable(T::ELEM, Literal::float(f64::NAN)),
+    };
+    if !representable {
         let fault = Diagnostic::at(format!("{} has no {padding:?} to pad with", T::ELEM), Location::caller())
             .help("pad with zero, and `select` another value where the index is outside");
         session::report(&[view], fault);

@@ -1,6 +1,6 @@
 //! The Rust types that stand for element types: what `Tile<T>`, buffers and host code are generic over.
 //!
-//! Each implements [`Element`]; the markers [`Num`], [`Float`], [`Int`] and [`SignedInt`] say what may be done with it. The set is
+//! Each implements [`Element`]; the markers [`Comparable`], [`Bits`], [`Num`], [`Float`], [`Int`] and [`SignedInt`] say what may be done with it. The set is
 //! closed, because every device has to know each type. A buffer holds an element as its [`Element::Storage`], which is plain old
 //! data of the same size; only `bool` is stored as something else than itself (a byte 0 or 1), as not every byte is a `bool`.
 //!
@@ -54,19 +54,34 @@ pub trait Element:
     }
 }
 
+/// An element type whose values can be compared inside kernels: numbers and `bool`. The 8-bit floats only load, store and convert.
+#[diagnostic::on_unimplemented(
+    message = "tiles of `{Self}` cannot be compared",
+    note = "8-bit floats only load, store and convert: `.cast::<f32>()` before"
+)]
+pub trait Comparable: Element + PartialOrd {}
+
+/// An element type with bitwise operators: integers and `bool`.
+#[diagnostic::on_unimplemented(
+    message = "bitwise operators are for integers and truth values, not for `{Self}`"
+)]
+pub trait Bits: Comparable {}
+
 /// An element type with arithmetic.
-pub trait Num: Element + PartialOrd {}
+pub trait Num: Comparable {}
 
 /// A float with arithmetic: `f16`, `bf16`, `f32`, `f64`.
 pub trait Float: Num {}
 
 /// An integer of 8 to 64 bits.
-pub trait Int: Num + Eq + Ord {}
+pub trait Int: Num + Bits + Eq + Ord {}
 
 /// A signed integer of 8 to 64 bits.
 pub trait SignedInt: Int {}
 
 impl sealed::Sealed for bool {}
+impl Comparable for bool {}
+impl Bits for bool {}
 impl Element for bool {
     const ELEM: Elem = Elem::I1;
     type Storage = u8;
@@ -135,6 +150,8 @@ macro_rules! int_element {
             |x: $t| x as $unsigned as u64,
             |bits: u64| bits as $t
         );
+        impl Comparable for $t {}
+        impl Bits for $t {}
         impl Num for $t {}
         impl Int for $t {}
     };
@@ -174,6 +191,10 @@ plain_element!(
     |x: bf16| x.to_bits() as u64,
     |b: u64| bf16::from_bits(b as u16)
 );
+impl Comparable for f16 {}
+impl Comparable for bf16 {}
+impl Comparable for f32 {}
+impl Comparable for f64 {}
 impl Num for f16 {}
 impl Num for bf16 {}
 impl Num for f32 {}

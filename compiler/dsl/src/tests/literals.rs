@@ -16,7 +16,7 @@ fn with_every_number<T: Float>(x: Tile<T>, variable: f32, block: usize) -> Tile<
 }
 
 fn declared<T: Element>() -> Scalar<T> {
-    Scalar::declare("x")
+    Scalar::declare(T::ELEM.name())
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Kernels staged by hand, without the macro: what they build, and what is said of faulty ones.
 
+mod elements;
 mod faults;
 mod kernels;
 mod literals;
