@@ -82,3 +82,22 @@ fn a_kernel_with_every_construct_stages() {
         assert_eq!(text.matches(operation).count(), count, "`{operation}` in\n{text}");
     }
 }
+
+/// y = x / rms(x) · w, one row a program, as the documentation shows it.
+#[kernel]
+pub fn rms_norm<T: Float>(x: View<T, 2>, w: View<T, 1>, y: ViewMut<T, 2>, eps: Scalar<f32>, block: usize) {
+    let row = program_id(0);
+    let xs = x.load([row, 0], [1, block]).cast::<f32>();
+    let var = (xs * xs).sum(1) / x.dim(1).cast::<f32>();
+    let inv = rsqrt(var + eps);
+    y.store([row, 0], (xs * inv.expand(1) * w.load([0], [block]).cast::<f32>()).cast::<T>());
+}
+
+#[test]
+fn offsets_mix_host_and_device() {
+    let kernel = rms_norm::<bf16>::stage(1024).unwrap();
+    let text = kernel.to_string();
+    for (operation, count) in [("view_load", 2), ("view_store", 1), ("reduce", 1)] {
+        assert_eq!(text.matches(operation).count(), count, "`{operation}` in\n{text}");
+    }
+}

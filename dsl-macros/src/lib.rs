@@ -32,6 +32,7 @@ use syn::parse_macro_input;
 mod attr;
 mod carry;
 mod expand;
+mod offsets;
 mod rewrite;
 mod scope;
 mod valid;

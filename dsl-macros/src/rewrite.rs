@@ -12,6 +12,7 @@ use syn::{
 
 use crate::attr::take_host;
 use crate::expand::control::Control;
+use crate::offsets;
 use crate::scope::{FrameKind, Place, Scopes};
 
 /// The state of the walk.
@@ -124,8 +125,17 @@ impl VisitMut for Rewriter<'_> {
             Expr::MethodCall(e) => {
                 self.visit_expr_mut(&mut e.receiver);
                 e.args.iter_mut().for_each(|a| self.visit_expr_mut(a));
+                offsets::array_to_tuple(&e.method, &mut e.args);
                 if e.method == "push" || e.method.to_string().ends_with("_mut") {
                     self.scopes.change_by_method(&e.receiver);
+                }
+            }
+            Expr::Call(e) => {
+                visit_mut::visit_expr_call_mut(self, e);
+                if let Expr::Path(path) = &*e.func
+                    && let Some(function) = path.path.segments.last()
+                {
+                    offsets::array_to_tuple(&function.ident, &mut e.args);
                 }
             }
             Expr::Binary(_) => self.binary(expr),

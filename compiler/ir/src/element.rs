@@ -68,12 +68,21 @@ pub trait Comparable: Element + PartialOrd {}
 pub trait Bits: Comparable {}
 
 /// An element type with arithmetic.
+#[diagnostic::on_unimplemented(
+    message = "arithmetic is not defined on `{Self}`",
+    note = "8-bit floats only load, store and convert, and `bool` is no number: `.cast::<f32>()` before"
+)]
 pub trait Num: Comparable {}
 
 /// A float with arithmetic: `f16`, `bf16`, `f32`, `f64`.
+#[diagnostic::on_unimplemented(
+    message = "this is for f16, bf16, f32 and f64, not for `{Self}`",
+    note = "`.cast::<f32>()` before"
+)]
 pub trait Float: Num {}
 
 /// An integer of 8 to 64 bits.
+#[diagnostic::on_unimplemented(message = "this is for integers of 8 to 64 bits, not for `{Self}`")]
 pub trait Int: Num + Bits + Eq + Ord {}
 
 /// A signed integer of 8 to 64 bits.
