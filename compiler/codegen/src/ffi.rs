@@ -355,3 +355,22 @@ pub(crate) fn lossy(text: StringRef<'_>) -> String {
     String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(raw.data.cast::<u8>(), raw.length) })
         .into_owned()
 }
+
+/// A value with the context's lifetime in place of its block's.
+///
+/// `melior` ties a value to the borrow of the block or operation that it was read from, so that it cannot outlive them. The lowering
+/// keeps values in tables while it goes on filling blocks and moving finished regions into operations, which that cannot
+/// express.
+pub(crate) fn detach<'c>(value: melior::ir::Value<'c, '_>) -> melior::ir::Value<'c, 'c> {
+    use melior::ir::ValueLike;
+    // SAFETY: an MLIR value lives as long as its operation or block, which here are part of the module under construction from the
+    // start or become part of it, by `Region` and `Operation` ownership, before anything is erased; the lowering erases
+    // nothing and drops its tables before the module.
+    unsafe { melior::ir::Value::from_raw(value.to_raw()) }
+}
+
+/// A block with the context's lifetime; see [`detach`].
+pub(crate) fn detach_block<'c>(block: melior::ir::BlockRef<'c, '_>) -> melior::ir::BlockRef<'c, 'c> {
+    // SAFETY: as for `detach`: blocks are moved with their region, never freed, while the lowering runs.
+    unsafe { melior::ir::BlockRef::from_raw(block.to_raw()) }
+}
