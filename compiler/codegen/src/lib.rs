@@ -14,6 +14,7 @@ pub mod context;
 pub mod emit;
 pub mod error;
 mod ffi;
+pub mod lower;
 pub mod pipeline;
 pub mod ptxas;
 pub mod target;

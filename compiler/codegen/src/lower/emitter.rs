@@ -4,7 +4,7 @@
 //! great many additions of 0 and multiplications by 1, and what is never built need not be removed by a pass.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use melior::Context;
 use melior::ir::attribute::{
@@ -14,7 +14,7 @@ use melior::ir::block::BlockLike;
 use melior::ir::operation::{OperationBuilder, OperationLike};
 use melior::ir::r#type::IntegerType;
 use melior::ir::{
-    Attribute, Block, BlockRef, Identifier, Location, Region, RegionLike, Type, TypeLike, Value, ValueLike,
+    Attribute, Block, BlockRef, Identifier, Location, Operation, Region, RegionLike, Type, TypeLike, Value, ValueLike,
 };
 
 use crate::ffi;
@@ -47,7 +47,8 @@ pub struct Types<'c> {
 }
 
 impl<'c> Types<'c> {
-    fn new(context: &'c Context) -> Types<'c> {
+    /// The types of a context.
+    pub fn of(context: &'c Context) -> Types<'c> {
         let int = |bits| IntegerType::new(context, bits).into();
         let ptr = |text| Type::parse(context, text).expect("the llvm dialect is loaded");
         Types {
@@ -97,6 +98,8 @@ pub struct Emitter<'c> {
     entry: BlockRef<'c, 'c>,
     constants: RefCell<HashMap<(usize, u64), V<'c>>>,
     known: RefCell<HashMap<usize, i64>>,
+    globals: RefCell<Vec<Operation<'c>>>,
+    declared: RefCell<HashSet<String>>,
 }
 
 impl<'c> Emitter<'c> {
@@ -104,13 +107,35 @@ impl<'c> Emitter<'c> {
     pub fn new(context: &'c Context, entry: BlockRef<'c, 'c>) -> Emitter<'c> {
         Emitter {
             context,
-            t: Types::new(context),
+            t: Types::of(context),
             loc: Location::unknown(context),
             block: entry,
             entry,
             constants: RefCell::default(),
             known: RefCell::default(),
+            globals: RefCell::default(),
+            declared: RefCell::default(),
         }
+    }
+
+    /// Makes the entry block the block at work; gives the one that was.
+    pub fn enter_entry(&mut self) -> BlockRef<'c, 'c> {
+        std::mem::replace(&mut self.block, self.entry)
+    }
+
+    /// Adds an operation beside the function, such as a constant string; `take_globals` collects them.
+    pub fn global(&self, op: Operation<'c>) {
+        self.globals.borrow_mut().push(op);
+    }
+
+    /// Is this the first call with this name? For what must be declared once.
+    pub fn first_time(&self, name: &str) -> bool {
+        self.declared.borrow_mut().insert(name.to_owned())
+    }
+
+    /// The operations that belong beside the function.
+    pub fn take_globals(&self) -> Vec<Operation<'c>> {
+        self.globals.take()
     }
 
     // ---- operations

@@ -1,3 +1,5 @@
 //! Passes over tile IR: one file each.
 
 pub mod assign_layouts;
+pub mod insert_barriers;
+pub mod plan_shared_memory;

@@ -1,0 +1,152 @@
+//! Conversions between element types, by the rules of `tegula_ir::op`: nearest even into narrower floats, saturating into integers,
+//! NaN to 0, saturation to the largest finite value into the narrow formats.
+
+use melior::ir::{Type, ValueLike};
+use tegula_ir::kernel::Op;
+use tegula_ir::op::{Opcode, Rounding};
+use tegula_ir::types::Elem;
+
+use super::emitter::{IntCmp, V};
+use super::{Lowering, Result, nvvm};
+
+impl<'c> Lowering<'c, '_> {
+    /// Lowers a conversion or a reinterpretation.
+    pub fn cast(&mut self, op: Op) -> Result {
+        let data = &self.kernel.ops[op];
+        let (operand, result) = (data.operands[0], data.results[0]);
+        let regs = self.regs(operand);
+        let to_ty = self.kernel.ty(result).as_tile().expect("verified").elem;
+        let out = match data.opcode {
+            Opcode::Cast(rounding) => {
+                let (from, to) = (self.elem(operand), self.elem(result));
+                if let Some(out) = self.cast_pairs(&regs, from, to) {
+                    out
+                } else {
+                    let mut out = Vec::with_capacity(regs.len());
+                    for &r in &regs {
+                        let v = self.convert(r, from, to, rounding).ok_or_else(|| {
+                            self.error(op, format!("no conversion from {from} to {to} on {}", self.target.name))
+                        })?;
+                        out.push(v);
+                    }
+                    out
+                }
+            }
+            Opcode::Bitcast => {
+                let ty = self.e.t.element(to_ty);
+                regs.iter().map(|&r| self.reinterpret(r, ty)).collect()
+            }
+            _ => unreachable!("dispatched in `op`"),
+        };
+        self.set(result, out);
+        Ok(())
+    }
+
+    fn reinterpret(&self, v: V<'c>, ty: Type<'c>) -> V<'c> {
+        let t = &self.e.t;
+        match (v.r#type() == t.global, ty == t.global) {
+            (true, true) => v,
+            (true, false) => self.e.bitcast(self.e.one("llvm.ptrtoint", &[v], t.i64), ty),
+            (false, true) => self.e.one("llvm.inttoptr", &[self.e.bitcast(v, t.i64)], ty),
+            (false, false) => self.e.bitcast(v, ty),
+        }
+    }
+
+    /// f32 to f16 and bf16 two at a time: one instruction makes both halves of a word.
+    fn cast_pairs(&self, regs: &[V<'c>], from: Elem, to: Elem) -> Option<Vec<V<'c>>> {
+        if from != Elem::F32 || !matches!(to, Elem::F16 | Elem::BF16) || !regs.len().is_multiple_of(2) {
+            return None;
+        }
+        let ty = self.e.t.element(to.into());
+        let pair = self.e.vector(2, ty);
+        let mut out = Vec::with_capacity(regs.len());
+        for two in regs.chunks(2) {
+            let word = nvvm::cvt_pair(&self.e, to == Elem::BF16, two[0], two[1]);
+            let v = self.e.bitcast(word, pair);
+            out.extend([self.e.extract(v, 0, ty), self.e.extract(v, 1, ty)]);
+        }
+        Some(out)
+    }
+
+    /// One conversion; `None` if the target has no way to do it.
+    pub fn convert(&self, v: V<'c>, from: Elem, to: Elem, rounding: Rounding) -> Option<V<'c>> {
+        let e = &self.e;
+        let ty = e.t.element(to.into());
+        if from == to {
+            return Some(v);
+        }
+        Some(match (from, to) {
+            (f, Elem::I1) if f.is_arith_float() => {
+                let zero = e.float(v.r#type(), 0.0);
+                // Unordered or not equal: NaN is true, as in C.
+                e.one_with("arith.cmpf", &[v, zero], e.t.i1, &[("predicate", e.i64_attr(13))])
+            }
+            (f, Elem::I1) if !f.is_float() => e.icmp(IntCmp::Ne, v, e.int(v.r#type(), 0)),
+            (f, t) if !f.is_float() && !t.is_float() => e.resize(v, ty, f.is_signed()),
+            (f, t) if f.is_arith_float() && t.is_arith_float() => self.float_to_float(v, f, t, rounding),
+            (f, t) if f.is_arith_float() && !t.is_float() => self.float_to_int(v, t, ty),
+            (f, t) if !f.is_float() && t.is_arith_float() => self.int_to_float(v, f, t),
+            // The narrow floats go through f32, which holds all of them exactly.
+            (Elem::F8E4M3 | Elem::F8E5M2, _) if self.target.features.fp8_cvt => {
+                let wide = nvvm::fp8_to_f32(e, v, from == Elem::F8E4M3);
+                return self.convert(wide, Elem::F32, to, rounding);
+            }
+            (_, Elem::F8E4M3 | Elem::F8E5M2) if self.target.features.fp8_cvt && from.bits() <= 32 => {
+                let wide = self.convert(v, from, Elem::F32, Rounding::Default)?;
+                nvvm::f32_to_fp8(e, wide, to == Elem::F8E4M3)
+            }
+            _ => return None,
+        })
+    }
+
+    fn float_to_float(&self, v: V<'c>, from: Elem, to: Elem, rounding: Rounding) -> V<'c> {
+        let ty = self.e.t.element(to.into());
+        // f16 and bf16 do not contain each other; f32 contains both.
+        if from.bits() == to.bits() {
+            let wide = self.e.one("arith.extf", &[v], self.e.t.f32);
+            return self.float_to_float(wide, Elem::F32, to, rounding);
+        }
+        if from.bits() < to.bits() {
+            return self.e.one("arith.extf", &[v], ty);
+        }
+        match rounding {
+            Rounding::Default => self.e.one("arith.truncf", &[v], ty),
+            Rounding::TowardZero => nvvm::cvt_toward_zero(&self.e, v, from, to),
+        }
+    }
+
+    fn float_to_int(&self, v: V<'c>, to: Elem, ty: Type<'c>) -> V<'c> {
+        // In f32 at least: there are saturating conversions from there.
+        let wide = if self.bits_of(v.r#type()) < 32 { self.e.one("arith.extf", &[v], self.e.t.f32) } else { v };
+        let name = if to.is_signed() { "llvm.fptosi.sat" } else { "llvm.fptoui.sat" };
+        self.e.intrinsic(name, &[wide], ty)
+    }
+
+    fn int_to_float(&self, v: V<'c>, from: Elem, to: Elem) -> V<'c> {
+        let ty = self.e.t.element(to.into());
+        let name = if from.is_signed() { "arith.sitofp" } else { "arith.uitofp" };
+        // bf16 has few direct conversions. Integers of up to 24 bits are exact in f32 on the way; wider ones would round twice, so
+        // they are first rounded to odd, which keeps the second rounding right.
+        if to == Elem::BF16 && from.bits() <= 16 {
+            let wide = self.e.one(name, &[v], self.e.t.f32);
+            return self.e.one("arith.truncf", &[wide], ty);
+        }
+        if matches!(to, Elem::BF16 | Elem::F16) && from.bits() >= 32 {
+            let odd = self.int_to_f32_odd(v, from);
+            return self.e.one("arith.truncf", &[odd], ty);
+        }
+        self.e.one(name, &[v], ty)
+    }
+
+    /// An integer to f32, rounded to odd: towards zero, with the last bit set if anything was lost.
+    fn int_to_f32_odd(&self, v: V<'c>, from: Elem) -> V<'c> {
+        let e = &self.e;
+        let f32 = nvvm::int_to_f32_toward_zero(e, v, from);
+        let name = if from.is_signed() { "llvm.fptosi.sat" } else { "llvm.fptoui.sat" };
+        let back = e.intrinsic(name, &[f32], v.r#type());
+        let lost = e.icmp(IntCmp::Ne, back, v);
+        let bits = e.bitcast(f32, e.t.i32);
+        let odd = e.or(bits, e.resize(lost, e.t.i32, false));
+        e.bitcast(odd, e.t.f32)
+    }
+}

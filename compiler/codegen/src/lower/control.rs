@@ -1,0 +1,132 @@
+//! Loops and branches: `scf` operations whose carried values are the registers of the carried tiles.
+
+use melior::ir::{Type, ValueLike};
+use tegula_ir::kernel::{Block, Op, Value};
+
+use super::emitter::{IntCmp, V};
+use super::{Lowering, Result};
+
+impl<'c> Lowering<'c, '_> {
+    /// A counted loop.
+    pub fn for_loop(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let body = data.regions[0];
+        let signed = self.elem(data.operands[0]).is_signed();
+        let bounds: Vec<V<'c>> = data.operands[..3].iter().map(|&v| self.scalar(v)).collect();
+        let inits = self.flatten(&data.operands[3..]);
+        let mut arg_types = vec![bounds[0].r#type()];
+        arg_types.extend(inits.iter().map(|v| v.r#type()));
+
+        // `scf.for` compares signed; bounds of unsigned types above the signed range do not occur in indices, but a loop must not
+        // go wrong silently: unsigned loops are written as `scf.while`.
+        if !signed {
+            return self.unsigned_for(op, body, &bounds, &inits);
+        }
+        let open = self.e.open(&arg_types);
+        let args = self.kernel.blocks[body].args.clone();
+        self.set(args[0], vec![open.args[0]]);
+        self.bind(&args[1..], &open.args[1..]);
+        self.block(body)?;
+        let yielded = self.yielded(body, 0);
+        self.e.op("scf.yield", &yielded, &[], &[]);
+        let region = self.e.close(open);
+        let operands: Vec<V<'c>> = bounds.iter().chain(&inits).copied().collect();
+        let results = self.e.op_with_regions("scf.for", &operands, &arg_types[1..], &[], vec![region]);
+        self.bind(&data.results, &results);
+        Ok(())
+    }
+
+    fn unsigned_for(&mut self, op: Op, body: Block, bounds: &[V<'c>], inits: &[V<'c>]) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let start: Vec<V<'c>> = std::iter::once(bounds[0]).chain(inits.iter().copied()).collect();
+        let types: Vec<Type<'c>> = start.iter().map(|v| v.r#type()).collect();
+        let before = self.e.open(&types);
+        let go_on = self.e.icmp(IntCmp::Ult, before.args[0], bounds[1]);
+        let passed: Vec<V<'c>> = std::iter::once(go_on).chain(before.args.iter().copied()).collect();
+        self.e.op("scf.condition", &passed, &[], &[]);
+        let before = self.e.close(before);
+
+        let after = self.e.open(&types);
+        let args = self.kernel.blocks[body].args.clone();
+        self.set(args[0], vec![after.args[0]]);
+        self.bind(&args[1..], &after.args[1..]);
+        self.block(body)?;
+        let next = self.e.add(after.args[0], bounds[2]);
+        let mut yielded = vec![next];
+        yielded.extend(self.yielded(body, 0));
+        self.e.op("scf.yield", &yielded, &[], &[]);
+        let after = self.e.close(after);
+        let results = self.e.op_with_regions("scf.while", &start, &types, &[], vec![before, after]);
+        self.bind(&data.results, &results[1..]);
+        Ok(())
+    }
+
+    /// A loop with a condition.
+    pub fn while_loop(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let (before_block, body) = (data.regions[0], data.regions[1]);
+        let inits = self.flatten(&data.operands);
+        let types: Vec<Type<'c>> = inits.iter().map(|v| v.r#type()).collect();
+
+        let before = self.e.open(&types);
+        let args = self.kernel.blocks[before_block].args.clone();
+        self.bind(&args, &before.args);
+        self.block(before_block)?;
+        let passed = self.yielded(before_block, 0);
+        let passed_types: Vec<Type<'c>> = passed[1..].iter().map(|v| v.r#type()).collect();
+        self.e.op("scf.condition", &passed, &[], &[]);
+        let before = self.e.close(before);
+
+        let after = self.e.open(&passed_types);
+        let args = self.kernel.blocks[body].args.clone();
+        self.bind(&args, &after.args);
+        self.block(body)?;
+        let yielded = self.yielded(body, 0);
+        self.e.op("scf.yield", &yielded, &[], &[]);
+        let after = self.e.close(after);
+        let results = self.e.op_with_regions("scf.while", &inits, &passed_types, &[], vec![before, after]);
+        self.bind(&data.results, &results);
+        Ok(())
+    }
+
+    /// A branch on a scalar.
+    pub fn branch(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let condition = self.scalar(data.operands[0]);
+        let mut regions = Vec::new();
+        let mut types = Vec::new();
+        for &block in &data.regions {
+            let open = self.e.open(&[]);
+            self.block(block)?;
+            let yielded = self.yielded(block, 0);
+            types = yielded.iter().map(|v| v.r#type()).collect();
+            self.e.op("scf.yield", &yielded, &[], &[]);
+            regions.push(self.e.close(open));
+        }
+        let results = self.e.op_with_regions("scf.if", &[condition], &types, &[], regions);
+        self.bind(&data.results, &results);
+        Ok(())
+    }
+
+    /// All registers of these values, in order.
+    fn flatten(&mut self, values: &[Value]) -> Vec<V<'c>> {
+        values.iter().flat_map(|&v| self.regs(v)).collect()
+    }
+
+    /// Gives values their registers from a flat list.
+    fn bind(&mut self, values: &[Value], flat: &[V<'c>]) {
+        let mut rest = flat;
+        for &value in values {
+            let (own, others) = rest.split_at(self.num_registers(value));
+            self.set(value, own.to_vec());
+            rest = others;
+        }
+    }
+
+    /// The registers that a block's terminator yields, its operands from `skip` on.
+    fn yielded(&mut self, block: Block, skip: usize) -> Vec<V<'c>> {
+        let terminator = self.kernel.terminator(block).expect("verified: regions end in a terminator");
+        let operands = self.kernel.ops[terminator].operands.clone();
+        self.flatten(&operands[skip..])
+    }
+}

@@ -1,0 +1,273 @@
+//! Scheduled tile IR to MLIR: what one thread does.
+//!
+//! Every tile has a layout by now, so each thread holds a known list of its elements, in registers; a tile operation
+//! becomes that many scalar operations, plus what the threads must exchange. One file a family of operations:
+//!
+//! | file | operations |
+//! |---|---|
+//! | [`elementwise`], [`cast`] | arithmetic, comparisons, conversions |
+//! | [`shape`] | broadcast, expand, reshape, permute, join, split: renaming of registers, no code |
+//! | [`memory`], [`view`] | loads, stores and atomics, through pointers and views |
+//! | [`shared`], [`convert`] | shared-memory buffers, async copies, layout conversions |
+//! | [`reduce`], [`scan`] | along a dimension: thread, lanes, warps |
+//! | [`dot`] | tensor cores, and the FMA path |
+//! | [`control`] | loops and branches |
+//! | [`debug`] | print and assert |
+//!
+//! [`emitter`] appends MLIR; [`thread`] knows who this thread is; `nvvm/` has every PTX instruction that is written as
+//! assembly, and nothing else does.
+
+mod cast;
+mod control;
+mod convert;
+mod debug;
+mod dot;
+mod elementwise;
+pub(crate) mod emitter;
+mod memory;
+mod nvvm;
+mod reduce;
+mod scan;
+mod shape;
+mod shared;
+mod thread;
+mod values;
+mod view;
+
+use cranelift_entity::SecondaryMap;
+use melior::Context;
+use melior::ir::attribute::{DenseI32ArrayAttribute, StringAttribute, TypeAttribute};
+use melior::ir::block::BlockLike;
+use melior::ir::operation::OperationBuilder;
+use melior::ir::{Attribute, Block, Identifier, Location, Module, Region, RegionLike, Type};
+use tegula_ir::analysis::axis_info::AxisInfoMap;
+use tegula_ir::artifact::{AbiSlot, CompileError};
+use tegula_ir::kernel::{Block as TileBlock, Kernel, Op, Value};
+use tegula_ir::op::Opcode;
+use tegula_ir::transform::plan_shared_memory::SharedPlan;
+
+use crate::ffi;
+use crate::target::Target;
+use emitter::{Emitter, V};
+use values::Lowered;
+
+/// A kernel as an MLIR module, with what a launch must know of it.
+pub struct LoweredKernel<'c> {
+    /// One `llvm.func`, the kernel.
+    pub module: Module<'c>,
+    /// Its arguments.
+    pub abi: Vec<AbiSlot>,
+}
+
+/// The result of lowering one operation.
+pub(crate) type Result<T = ()> = std::result::Result<T, CompileError>;
+
+/// Lowers a kernel whose tiles all have layouts and whose shared memory is planned.
+pub fn lower<'c>(
+    context: &'c Context,
+    kernel: &Kernel,
+    plan: &SharedPlan,
+    target: &Target,
+) -> Result<LoweredKernel<'c>> {
+    let module = Module::new(Location::unknown(context));
+    let (abi, arg_types) = values::abi(context, kernel);
+    let args: Vec<(Type<'c>, Location<'c>)> =
+        arg_types.iter().map(|&t| (t, Location::unknown(context))).collect();
+
+    let region = Region::new();
+    let entry = ffi::detach_block(region.append_block(Block::new(&args)));
+    let body = ffi::detach_block(region.append_block(Block::new(&[])));
+    let mut emitter = Emitter::new(context, entry);
+    let arguments: Vec<V<'c>> =
+        (0..args.len()).map(|i| ffi::detach(entry.argument(i).expect("declared above").into())).collect();
+
+    let thread = thread::Thread::new(&emitter);
+    let shared = emitter.one_with(
+        "llvm.mlir.addressof",
+        &[],
+        emitter.t.shared,
+        &[("global_name", emitter.attr(&format!("@{SHARED_MEMORY}")))],
+    );
+    emitter.block = body;
+    let mut lowering = Lowering {
+        kernel,
+        target,
+        plan,
+        info: AxisInfoMap::compute(kernel),
+        values: SecondaryMap::new(),
+        thread,
+        shared,
+        block_of: SecondaryMap::new(),
+        current: None,
+        e: emitter,
+    };
+    lowering.bind_params(&abi, &arguments);
+    lowering.block(kernel.body)?;
+    lowering.e.op("llvm.return", &[], &[], &[]);
+    let messages = lowering.e.take_globals();
+
+    // The entry block holds constants and what depends on the thread alone; it ends by entering the body.
+    let jump = OperationBuilder::new("llvm.br", Location::unknown(context))
+        .add_successors(&[&body])
+        .build()
+        .expect("a branch without operands");
+    entry.append_operation(jump);
+
+    let top = module.body();
+    top.append_operation(shared_memory(context));
+    for message in messages {
+        top.append_operation(message);
+    }
+    top.append_operation(function(context, kernel, &arg_types, region));
+    Ok(LoweredKernel { module, abi })
+}
+
+/// The name of the dynamic shared memory.
+const SHARED_MEMORY: &str = "tegula_shared";
+
+/// Dynamic shared memory: an external array of unknown size, as CUDA C++ declares it.
+fn shared_memory(context: &Context) -> melior::ir::Operation<'_> {
+    let attr = |text: &str| Attribute::parse(context, text).expect("well-formed");
+    let named = |name: &str, a| (Identifier::new(context, name), a);
+    OperationBuilder::new("llvm.mlir.global", Location::unknown(context))
+        .add_attributes(&[
+            named("sym_name", StringAttribute::new(context, SHARED_MEMORY).into()),
+            named("global_type", attr("!llvm.array<0 x i8>")),
+            named("linkage", attr("#llvm.linkage<external>")),
+            named("addr_space", attr("3 : i32")),
+            named("alignment", attr("1024 : i64")),
+        ])
+        .add_regions([Region::new()])
+        .build()
+        .expect("a global")
+}
+
+fn function<'c>(
+    context: &'c Context,
+    kernel: &Kernel,
+    args: &[Type<'c>],
+    region: Region<'c>,
+) -> melior::ir::Operation<'c> {
+    let types: Vec<String> = args.iter().map(|t| t.to_string()).collect();
+    let ty = Type::parse(context, &format!("!llvm.func<void ({})>", types.join(", "))).expect("a function type");
+    let unit = Attribute::unit(context);
+    let threads = DenseI32ArrayAttribute::new(context, &[32 * kernel.hints.num_warps as i32]).into();
+    let i32_attr = |x: u32| Attribute::parse(context, &format!("{x} : i32")).expect("an integer");
+    let mut attrs = vec![
+        ("sym_name", StringAttribute::new(context, &kernel.name).into()),
+        ("function_type", TypeAttribute::new(ty).into()),
+        ("nvvm.kernel", unit),
+        ("nvvm.reqntid", threads),
+        ("nvvm.minctasm", i32_attr(kernel.hints.min_ctas.unwrap_or(1))),
+    ];
+    if let Some(most) = kernel.hints.max_registers {
+        attrs.push(("nvvm.maxnreg", i32_attr(most)));
+    }
+    let attrs: Vec<(Identifier<'c>, Attribute<'c>)> =
+        attrs.into_iter().map(|(n, a)| (Identifier::new(context, n), a)).collect();
+    OperationBuilder::new("llvm.func", Location::unknown(context))
+        .add_attributes(&attrs)
+        .add_regions([region])
+        .build()
+        .expect("a function")
+}
+
+/// The state of one lowering.
+pub(crate) struct Lowering<'c, 'k> {
+    pub kernel: &'k Kernel,
+    pub target: &'k Target,
+    pub plan: &'k SharedPlan,
+    pub info: AxisInfoMap,
+    pub values: SecondaryMap<Value, Option<Lowered<'c>>>,
+    pub thread: thread::Thread<'c>,
+    /// The start of dynamic shared memory.
+    pub shared: V<'c>,
+    /// The block that each operation stands in, and the one being lowered: they tell what is invariant in a loop.
+    pub block_of: SecondaryMap<Op, Option<TileBlock>>,
+    pub current: Option<TileBlock>,
+    pub e: Emitter<'c>,
+}
+
+impl<'c> Lowering<'c, '_> {
+    /// Lowers every operation of a block but its terminator, which belongs to the operation that has the block.
+    pub fn block(&mut self, block: TileBlock) -> Result {
+        let outer = self.current.replace(block);
+        for &op in &self.kernel.blocks[block].ops {
+            self.block_of[op] = Some(block);
+            if !self.kernel.ops[op].opcode.is_terminator() {
+                self.op(op)?;
+            }
+        }
+        self.current = outer;
+        Ok(())
+    }
+
+    fn op(&mut self, op: Op) -> Result {
+        let source = self.kernel.source(op);
+        self.e.loc = if source.line == 0 {
+            Location::unknown(self.e.context)
+        } else {
+            Location::new(self.e.context, &source.file, source.line as usize, source.column as usize)
+        };
+        match &self.kernel.ops[op].opcode {
+            Opcode::Const(_) | Opcode::Iota { .. } | Opcode::ProgramId(_) | Opcode::NumPrograms(_) => self.source(op),
+            Opcode::Unary(_)
+            | Opcode::Binary(_)
+            | Opcode::Cmp(_)
+            | Opcode::Select
+            | Opcode::Fma
+            | Opcode::PtrAdd
+            | Opcode::Assume(_) => self.elementwise(op),
+            Opcode::Cast(_) | Opcode::Bitcast => self.cast(op),
+            Opcode::Broadcast
+            | Opcode::Expand { .. }
+            | Opcode::Reshape
+            | Opcode::Permute { .. }
+            | Opcode::Join
+            | Opcode::Split => self.shape(op),
+            Opcode::Reduce { axis } => self.reduce(op, *axis as usize),
+            Opcode::Scan { axis, reverse } => self.scan(op, *axis as usize, *reverse),
+            Opcode::Gather { axis } => self.gather(op, *axis as usize),
+            Opcode::Dot(_) => self.dot(op),
+            Opcode::ViewDim(_) | Opcode::ViewStride(_) | Opcode::ViewBase | Opcode::MakeView => self.view_value(op),
+            Opcode::ViewLoad { .. } => self.view_load(op),
+            Opcode::ViewStore { .. } => self.view_store(op),
+            Opcode::Load { .. } => self.pointer_load(op),
+            Opcode::Store { .. } => self.pointer_store(op),
+            Opcode::AtomicRmw { .. } => self.atomic_rmw(op),
+            Opcode::AtomicCas { .. } => self.atomic_cas(op),
+            Opcode::For(_) => self.for_loop(op),
+            Opcode::While => self.while_loop(op),
+            Opcode::If => self.branch(op),
+            Opcode::Print { .. } => self.print(op),
+            Opcode::Assert { .. } => self.assert(op),
+            Opcode::ConvertLayout => self.convert_layout(op),
+            Opcode::SharedAlloc => self.shared_alloc(op),
+            Opcode::SharedStore => self.shared_store(op),
+            Opcode::SharedLoad { .. } => self.shared_load(op),
+            Opcode::AsyncCopyView { .. } => self.async_copy_view(op),
+            Opcode::AsyncCopyPtr { .. } => self.async_copy_ptr(op),
+            Opcode::AsyncCommit => {
+                nvvm::cp_async_commit(&self.e);
+                Ok(())
+            }
+            Opcode::AsyncWait(n) => {
+                nvvm::cp_async_wait(&self.e, *n);
+                Ok(())
+            }
+            Opcode::Barrier => {
+                self.e.barrier();
+                Ok(())
+            }
+            Opcode::Yield | Opcode::Condition => unreachable!("terminators are lowered with their region"),
+        }
+    }
+
+    /// An error at an operation.
+    pub fn error(&self, op: Op, message: impl std::fmt::Display) -> CompileError {
+        CompileError {
+            kernel: self.kernel.name.clone(),
+            message: format!("{}: {message}", self.kernel.source(op)),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Exchanges within a warp (9.7.9.6), traps and output.
+
+use melior::ir::ValueLike;
+
+use crate::lower::emitter::{Emitter, V};
+
+fn shuffle<'c>(e: &Emitter<'c>, mode: &str, v: V<'c>, operand: V<'c>, clamp: i64) -> V<'c> {
+    debug_assert!(v.r#type() == e.t.i32, "shuffles move 32-bit words");
+    let text = format!("shfl.sync.{mode}.b32 $0, $1, $2, {clamp}, -1;");
+    e.asm(&text, "=r,r,r", &[v, operand], &[e.t.i32], true)[0]
+}
+
+/// The word of the lane whose number differs in the bits of `mask`.
+pub fn shuffle_xor<'c>(e: &Emitter<'c>, v: V<'c>, mask: u32) -> V<'c> {
+    shuffle(e, "bfly", v, e.i32(mask.into()), 31)
+}
+
+/// The word of lane `lane`.
+pub fn shuffle_index<'c>(e: &Emitter<'c>, v: V<'c>, lane: V<'c>) -> V<'c> {
+    shuffle(e, "idx", v, lane, 31)
+}
+
+/// The word of the lane `delta` below; lanes below `delta` keep their own.
+pub fn shuffle_up<'c>(e: &Emitter<'c>, v: V<'c>, delta: u32) -> V<'c> {
+    shuffle(e, "up", v, e.i32(delta.into()), 0)
+}
+
+/// The word of lane 0. No side effects: it is a way to tell ptxas that the value is uniform.
+pub fn shuffle_first<'c>(e: &Emitter<'c>, v: V<'c>) -> V<'c> {
+    e.asm("shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "=r,r", &[v], &[e.t.i32], true)[0]
+}
+
+/// Stops the kernel with an error.
+pub fn trap<'c>(e: &Emitter<'c>) {
+    e.asm("trap;", "", &[], &[], true);
+}
+
+/// Calls the driver's `vprintf` with a format string and a block of arguments in local memory (CUDA ABI: 8 bytes each).
+pub fn vprintf<'c>(e: &Emitter<'c>, format: V<'c>, arguments: V<'c>) {
+    let callee = e.attr("@vprintf");
+    let segments = e.attr("array<i32: 2, 0>");
+    let none = e.attr("array<i32>");
+    e.op(
+        "llvm.call",
+        &[format, arguments],
+        &[e.t.i32],
+        &[("callee", callee), ("operandSegmentSizes", segments), ("op_bundle_sizes", none)],
+    );
+}

@@ -1,0 +1,311 @@
+//! Shared memory: rings of buffers, copies into them, reads in any layout.
+//!
+//! An offset in shared memory is linear over F2 in the register, the lane and the warp. The thread's part is computed once; a register's
+//! part is a constant, added where it touches no bit of the thread's part (it then becomes an immediate of the instruction)
+//! and XORed where it does, as swizzles demand.
+
+use melior::ir::{Type, ValueLike};
+use tegula_ir::kernel::{Op, Value};
+use tegula_ir::layout::{LinearLayout, Space, access_offsets, coalesced_blocked, vector_access};
+use tegula_ir::op::Opcode;
+use tegula_ir::transform::plan_shared_memory::slot_bytes;
+use tegula_ir::types::SharedType;
+
+use super::emitter::V;
+use super::values::Lowered;
+use super::{Lowering, Result, nvvm};
+
+/// Do registers and threads move different bits of every coordinate?
+pub(crate) fn registers_are_disjoint(layout: &LinearLayout) -> bool {
+    let union = |space| layout.columns(space).iter().fold(0, |m, &c| m | c);
+    union(Space::Register) & (union(Space::Lane) | union(Space::Warp)) == 0
+}
+
+impl<'c> Lowering<'c, '_> {
+    /// A pointer to the scratch space planned for an operation.
+    pub fn scratch(&self, op: Op) -> V<'c> {
+        let (offset, _) = self.plan.buffers[&op];
+        self.e.const_byte_offset(self.shared, offset as i32)
+    }
+
+    /// Lowers an allocation: it was planned, so there is nothing to run.
+    pub fn shared_alloc(&mut self, op: Op) -> Result {
+        let (offset, _) = self.plan.buffers[&op];
+        self.values[self.kernel.result(op)] = Some(Lowered::Shared(offset));
+        Ok(())
+    }
+
+    fn ring(&self, value: Value) -> SharedType {
+        self.kernel.ty(value).as_shared().expect("verified: a shared buffer")
+    }
+
+    /// A pointer to a slot of a ring.
+    fn slot(&mut self, ring: Value, slot: Value) -> V<'c> {
+        let ty = self.ring(ring);
+        let size = slot_bytes(ty.shape.num_elements(), ty.elem.bits());
+        let base = self.e.const_byte_offset(self.shared, self.shared_offset(ring) as i32);
+        let index = self.scalar(slot);
+        self.e.byte_offset(base, self.e.mul(index, self.e.i32(size.into())))
+    }
+
+    /// The thread's part of an offset map, in bytes.
+    pub fn offset_part(&mut self, offsets: &LinearLayout, bytes: u32) -> V<'c> {
+        let scaled = |space| offsets.columns(space).iter().map(|&c| c as u32 * bytes).collect::<Vec<u32>>();
+        self.linear(&scaled(Space::Lane), &scaled(Space::Warp))
+    }
+
+    /// `base + (thread ⊕ register)`, with the bits of `register` (a byte offset) that no thread touches as an immediate.
+    pub fn shared_address(&self, base: V<'c>, thread: V<'c>, register: u32, offsets: &LinearLayout, bytes: u32) -> V<'c> {
+        let touched = [Space::Lane, Space::Warp]
+            .into_iter()
+            .flat_map(|s| offsets.columns(s))
+            .fold(0u32, |m, &c| m | (c as u32 * bytes));
+        let (mixed, plain) = (register & touched, register & !touched);
+        let own = self.e.xor(thread, self.e.i32(mixed.into()));
+        self.e.const_byte_offset(self.e.byte_offset(base, own), plain as i32)
+    }
+
+    /// Stores consecutive elements to shared memory.
+    pub fn store_shared(&self, ptr: V<'c>, values: &[V<'c>], bytes: u32) {
+        let e = &self.e;
+        let values: Vec<V<'c>> = values
+            .iter()
+            .map(|&v| if v.r#type() == e.t.i1 { e.resize(v, e.t.i8, false) } else { v })
+            .map(|v| if v.r#type() == e.t.global { e.one("llvm.ptrtoint", &[v], e.t.i64) } else { v })
+            .collect();
+        let v = if values.len() == 1 { values[0] } else { e.build_vector(&values) };
+        e.store(v, ptr, bytes * values.len() as u32);
+    }
+
+    /// Loads consecutive elements from shared memory; `ty` is their type in a register.
+    pub fn load_shared(&self, ptr: V<'c>, n: u32, ty: Type<'c>, bytes: u32) -> Vec<V<'c>> {
+        let e = &self.e;
+        let stored = if ty == e.t.i1 {
+            e.t.i8
+        } else if ty == e.t.global {
+            e.t.i64
+        } else {
+            ty
+        };
+        let loaded: Vec<V<'c>> = if n == 1 {
+            vec![e.load(stored, ptr, bytes)]
+        } else {
+            let v = e.load(e.vector(n, stored), ptr, bytes * n);
+            (0..n).map(|i| e.extract(v, i, stored)).collect()
+        };
+        loaded
+            .into_iter()
+            .map(|v| {
+                if ty == e.t.i1 {
+                    e.icmp(super::emitter::IntCmp::Ne, v, e.int(e.t.i8, 0))
+                } else if ty == e.t.global {
+                    e.one("llvm.inttoptr", &[v], ty)
+                } else {
+                    v
+                }
+            })
+            .collect()
+    }
+
+    /// Lowers a store of a tile into a slot.
+    pub fn shared_store(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let ring = self.ring(data.operands[0]);
+        let slot = self.slot(data.operands[0], data.operands[1]);
+        let regs = self.regs(data.operands[2]);
+        let layout = self.layout(data.operands[2]).expect("a tile");
+        let bytes = ring.elem.size_of().expect("verified: whole bytes") as u32;
+        let distributed = self.kernel.layouts[layout].clone();
+        let offsets = access_offsets(&self.kernel.layouts[ring.layout], &distributed)
+            .ok_or_else(|| self.error(op, "the tile does not fit the buffer"))?;
+        let vectors = vector_access(&offsets, 0, 16 / bytes);
+        let thread = self.offset_part(&offsets, bytes);
+        let store = |s: &mut Self| {
+            for vector in vectors.vectors() {
+                let at = offsets.flat(vector[0].into()) as u32 * bytes;
+                let ptr = s.shared_address(slot, thread, at, &offsets, bytes);
+                let values: Vec<V<'c>> = vector.iter().map(|&r| regs[r as usize]).collect();
+                s.store_shared(ptr, &values, bytes);
+            }
+        };
+        match self.owner_predicate(layout) {
+            None => store(self),
+            Some(p) => self.guarded(p, store),
+        }
+        Ok(())
+    }
+
+    /// Lowers a read of a slot: by `ldmatrix` where the fragment allows, else by the widest loads.
+    pub fn shared_load(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let Opcode::SharedLoad { transpose } = data.opcode else { unreachable!("dispatched in `op`") };
+        let result = data.results[0];
+        let ring = self.ring(data.operands[0]);
+        let slot = self.slot(data.operands[0], data.operands[1]);
+        let bytes = ring.elem.size_of().expect("verified: whole bytes") as u32;
+        let wanted = self.kernel.layouts[self.layout(result).expect("a tile")].clone();
+        // The map of the tile as it lies in the buffer.
+        let distributed = if transpose {
+            let rank = wanted.dims().rank();
+            let mut perm: Vec<usize> = (0..rank).collect();
+            perm.swap(rank - 1, rank - 2);
+            wanted.transpose(&perm)
+        } else {
+            wanted
+        };
+        let offsets = access_offsets(&self.kernel.layouts[ring.layout], &distributed)
+            .ok_or_else(|| self.error(op, "the tile does not fit the buffer"))?;
+        if let Some(words) = self.load_by_ldmatrix(slot, &offsets, bytes) {
+            self.values[result] = Some(Lowered::Words(words));
+            return Ok(());
+        }
+        let vectors = vector_access(&offsets, 0, 16 / bytes);
+        let thread = self.offset_part(&offsets, bytes);
+        let ty = self.e.t.element(ring.elem.into());
+        let mut out = vec![None; self.num_registers(result)];
+        for vector in vectors.vectors() {
+            let at = offsets.flat(vector[0].into()) as u32 * bytes;
+            let ptr = self.shared_address(slot, thread, at, &offsets, bytes);
+            for (v, &r) in self.load_shared(ptr, vector.len() as u32, ty, bytes).into_iter().zip(vector) {
+                out[r as usize] = Some(v);
+            }
+        }
+        let regs = self.fill_repeats(result, out);
+        self.set(result, regs);
+        Ok(())
+    }
+
+    /// Reads fragments by `ldmatrix`, if every 8 × 8 matrix of 16-bit words has its rows (or, transposed, its columns) in 16
+    /// consecutive bytes.
+    ///
+    /// In one instruction lane `8 m + r` gives the address of row `r` of matrix `m`, and lane `l` receives two elements of row `l / 4`. So
+    /// the address map is the fragment's own map with its bits in other roles: the three lane bits (or, transposed, the register bit and two
+    /// lane bits) that select the row come from the low bits of the lane, the register bits that select the matrix from the next two.
+    fn load_by_ldmatrix(&mut self, slot: V<'c>, offsets: &LinearLayout, bytes: u32) -> Option<Vec<V<'c>>> {
+        let per_word = (4 / bytes) as u64;
+        if bytes > 4 {
+            return None;
+        }
+        let registers = offsets.columns(Space::Register);
+        let lanes = offsets.columns(Space::Lane);
+        let packed_bits = per_word.trailing_zeros() as usize; // register bits inside one word
+        if registers.len() < packed_bits {
+            return None;
+        }
+        let (inside, outside) = registers.split_at(packed_bits);
+        let consecutive = |columns: &[u64], from: u64| columns.iter().enumerate().all(|(i, &c)| c == from << i);
+        let plain = consecutive(inside, 1) && consecutive(&lanes[..2], per_word);
+        // Transposed: elements of 16 bits only, the row index runs along what the fragment calls K.
+        let transposed = bytes == 2 && consecutive(&lanes[2..5], 1);
+        let rows: [u64; 3] = if plain {
+            [lanes[2], lanes[3], lanes[4]]
+        } else if transposed {
+            [inside[0], lanes[0], lanes[1]]
+        } else {
+            return None;
+        };
+        let n = 1usize << outside.len().min(2);
+        let matrices = &outside[..outside.len().min(2)];
+        let address_lanes: Vec<u32> = rows
+            .iter()
+            .chain(matrices)
+            .map(|&c| c as u32 * bytes)
+            .chain(std::iter::repeat(0))
+            .take(5)
+            .collect();
+        let warps: Vec<u32> = offsets.columns(Space::Warp).iter().map(|&c| c as u32 * bytes).collect();
+        let thread = self.linear(&address_lanes, &warps);
+        let touched = address_lanes.iter().chain(&warps).fold(0, |m, &c| m | c);
+
+        let words = 1usize << outside.len();
+        let mut out = Vec::with_capacity(words);
+        for first in (0..words).step_by(n) {
+            let at = offsets.flat((first as u64) << packed_bits) as u32 * bytes;
+            let (mixed, immediate) = (at & touched, at & !touched);
+            let own = self.e.xor(thread, self.e.i32(mixed.into()));
+            let ptr = self.e.const_byte_offset(self.e.byte_offset(slot, own), immediate as i32);
+            out.extend(nvvm::ldmatrix(&self.e, ptr, n, !plain));
+        }
+        Some(out)
+    }
+
+    /// Lowers the start of an asynchronous copy of a view's tile into a slot.
+    pub fn async_copy_view(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let view = self.view(data.operands[0]);
+        let rank = view.dims.len();
+        let (offsets, rest) = data.operands[1..].split_at(rank);
+        let ring = self.ring(rest[0]);
+        let slot = self.slot(rest[0], rest[1]);
+        let wanted = self.scalar(rest[2]);
+        let bytes = ring.elem.size_of().expect("verified: whole bytes") as u32;
+        let access = tegula_ir::analysis::access::of_op(self.kernel, &self.info, op).expect("a copy");
+        let layout = self.copy_layout(ring, &access.order, access.vector);
+        let in_slot = access_offsets(&self.kernel.layouts[ring.layout], &layout)
+            .ok_or_else(|| self.error(op, "the tile does not fit the buffer"))?;
+        let thread = self.offset_part(&in_slot, bytes);
+        let owner = {
+            let r = layout.replication();
+            (r.lane | r.warp != 0).then(|| self.first_of(r.lane, r.warp))
+        };
+        let parts = self.view_parts_in(&view, offsets, &layout, ring.elem, &access);
+        for part in parts {
+            let at = in_slot.flat(part.registers[0].into()) as u32 * bytes;
+            let dst = self.shared_address(slot, thread, at, &in_slot, bytes);
+            let size = part.registers.len() as u32 * bytes;
+            if size < 4 {
+                return Err(self.error(op, format!("an asynchronous copy needs 4 aligned bytes, this one has {size}")));
+            }
+            let inside = self.e.and(part.inside, wanted);
+            let copy = |s: &mut Self| nvvm::cp_async(&s.e, dst, part.ptr, size, Some(inside));
+            match owner {
+                None => copy(self),
+                Some(p) => self.guarded(p, copy),
+            }
+        }
+        Ok(())
+    }
+
+    /// Which thread copies what: as a coalesced load would.
+    fn copy_layout(&self, ring: SharedType, order: &[usize], vector: u32) -> LinearLayout {
+        let bits = ring.elem.bits().max(8);
+        coalesced_blocked(ring.shape.dims(), order, bits, self.kernel.hints.num_warps, vector)
+            .without_redundant_registers()
+    }
+
+    /// Lowers the start of an asynchronous copy of gathered elements into a slot.
+    pub fn async_copy_ptr(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let ring = self.ring(data.operands[2]);
+        let slot = self.slot(data.operands[2], data.operands[3]);
+        let wanted = self.scalar(data.operands[4]);
+        let bytes = ring.elem.size_of().expect("verified: whole bytes") as u32;
+        let ptrs = self.regs(data.operands[0]);
+        let masks = self.regs(data.operands[1]);
+        let layout = self.layout(data.operands[0]).expect("a tile");
+        let access = tegula_ir::analysis::access::of_op(self.kernel, &self.info, op).expect("a copy");
+        let distributed = self.kernel.layouts[layout].clone();
+        let in_slot = access_offsets(&self.kernel.layouts[ring.layout], &distributed)
+            .ok_or_else(|| self.error(op, "the tile does not fit the buffer"))?;
+        let thread = self.offset_part(&in_slot, bytes);
+        let owner = self.owner_predicate(layout);
+        let vectors = vector_access(&distributed, access.order[0], access.vector);
+        for vector in vectors.vectors() {
+            let first = vector[0];
+            let at = in_slot.flat(first.into()) as u32 * bytes;
+            let dst = self.shared_address(slot, thread, at, &in_slot, bytes);
+            let size = vector.len() as u32 * bytes;
+            if size < 4 {
+                return Err(self.error(op, format!("an asynchronous copy needs 4 aligned bytes, this one has {size}")));
+            }
+            let inside = self.e.and(masks[first as usize], wanted);
+            let src = ptrs[first as usize];
+            let copy = |s: &mut Self| nvvm::cp_async(&s.e, dst, src, size, Some(inside));
+            match owner {
+                None => copy(self),
+                Some(p) => self.guarded(p, copy),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! Loads and stores through views: addresses and bounds from the layout, one vector at a time.
+//!
+//! An address is `base + Σ (offset + thread + register) · stride`. The parts are added in the order of how often they change: first what
+//! depends on the thread alone, then offsets that are invariant in the loop at hand, then the others, last the register's part (a constant along the
+//! dimension of stride 1). LLVM then hoists what it can.
+
+use melior::ir::Type;
+use smallvec::SmallVec;
+use tegula_ir::analysis::access::{self, Access};
+use tegula_ir::kernel::{LayoutRef, Op, Value, ValueDef};
+use tegula_ir::layout::{LinearLayout, vector_access};
+use tegula_ir::op::{Literal, Opcode, Padding};
+use tegula_ir::types::Elem;
+
+use super::emitter::{IntCmp, V};
+use super::values::{Lowered, View};
+use super::{Lowering, Result};
+
+/// One vector of an access.
+pub(crate) struct Part<'c> {
+    /// The registers it moves, in the order of memory.
+    pub registers: Vec<u32>,
+    /// Its address.
+    pub ptr: V<'c>,
+    /// Is it inside the view? One answer for the whole vector.
+    pub inside: V<'c>,
+}
+
+impl<'c> Lowering<'c, '_> {
+    /// Lowers questions about a view, and making one.
+    pub fn view_value(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let result = data.results[0];
+        let i64_of = |s: &Self, v: V<'c>| s.e.resize(v, s.e.t.i64, true);
+        match data.opcode {
+            Opcode::ViewDim(axis) => {
+                let v = self.view(data.operands[0]).dims[axis as usize];
+                self.set(result, vec![i64_of(self, v)]);
+            }
+            Opcode::ViewStride(axis) => {
+                let v = self.view(data.operands[0]).strides[axis as usize];
+                self.set(result, vec![i64_of(self, v)]);
+            }
+            Opcode::ViewBase => {
+                let v = self.view(data.operands[0]).base;
+                self.set(result, vec![v]);
+            }
+            Opcode::MakeView => {
+                let rank = self.kernel.ty(result).as_view().expect("verified").rank as usize;
+                let base = self.scalar(data.operands[0]);
+                let numbers: Vec<V<'c>> = data.operands[1..]
+                    .iter()
+                    .map(|&v| {
+                        let number = self.scalar(v);
+                        i64_of(self, number)
+                    })
+                    .collect();
+                let (dims, strides) = (numbers[..rank].to_vec(), numbers[rank..].to_vec());
+                self.values[result] = Some(Lowered::View(View { base, dims, strides, index: self.e.t.i64 }));
+            }
+            _ => unreachable!("dispatched in `op`"),
+        }
+        Ok(())
+    }
+
+    /// Offsets in the width of a view's indices.
+    pub fn view_offsets(&mut self, view: &View<'c>, offsets: &[Value]) -> Vec<V<'c>> {
+        offsets
+            .iter()
+            .map(|&o| {
+                let signed = self.elem(o).is_signed();
+                let v = self.scalar(o);
+                self.e.resize(v, view.index, signed)
+            })
+            .collect()
+    }
+
+    /// The vectors of an access to `view` at `offsets` by a tile of this layout.
+    fn view_parts(&mut self, op: Op, view: &View<'c>, offsets: &[Value], layout: LayoutRef, elem: Elem) -> Vec<Part<'c>> {
+        let access = access::of_op(self.kernel, &self.info, op).expect("a view operation");
+        let l = self.kernel.layouts[layout].clone();
+        self.view_parts_in(view, offsets, &l, elem, &access)
+    }
+
+    /// The same for a layout that no tile has.
+    pub fn view_parts_in(
+        &mut self,
+        view: &View<'c>,
+        offsets: &[Value],
+        l: &LinearLayout,
+        elem: Elem,
+        access: &Access,
+    ) -> Vec<Part<'c>> {
+        let unit = access.order[0];
+        let vectors: Vec<Vec<u32>> =
+            vector_access(l, unit, access.vector).vectors().map(<[u32]>::to_vec).collect();
+        let starts = self.view_offsets(view, offsets);
+        let coords = self.coords_of(l);
+        let thread: Vec<V<'c>> = coords.iter().map(|&t| self.e.resize(t, view.index, false)).collect();
+        let bytes = elem.size_of().expect("verified: whole bytes") as i64;
+        let scale = self.e.int(view.index, bytes);
+        let strides: Vec<V<'c>> = view.strides.iter().map(|&s| self.e.mul(s, scale)).collect();
+
+        // Dimensions whose offset changes least come first.
+        let rank = starts.len();
+        let mut by_change: SmallVec<[usize; 4]> = (0..rank).collect();
+        by_change.sort_by_key(|&d| (self.changes_here(offsets[d]), d == unit));
+        let mut base = view.base;
+        for &d in &by_change {
+            base = self.e.byte_offset(base, self.e.mul(thread[d], strides[d]));
+        }
+        for &d in &by_change {
+            base = self.e.byte_offset(base, self.e.mul(starts[d], strides[d]));
+        }
+        let firsts: Vec<V<'c>> = (0..rank).map(|d| self.e.add(starts[d], thread[d])).collect();
+
+        let disjoint = super::shared::registers_are_disjoint(l);
+        let mut parts = Vec::with_capacity(vectors.len());
+        for registers in vectors {
+            let coords = self.register_coords(l, registers[0]);
+            let mut ptr = base;
+            let mut inside = self.e.bool(true);
+            for d in 0..rank {
+                let c = self.register_step(l, d, coords[d], view.index, disjoint);
+                ptr = self.e.byte_offset(ptr, self.e.mul(c, strides[d]));
+                let index = self.e.add(firsts[d], c);
+                // Unsigned: a negative index is a huge one.
+                inside = self.e.and(inside, self.e.icmp(IntCmp::Ult, index, view.dims[d]));
+            }
+            parts.push(Part { registers, ptr, inside });
+        }
+        parts
+    }
+
+    /// How far a register's coordinate is from register 0's: a constant, unless the layout mixes register and thread bits.
+    fn register_step(
+        &mut self,
+        l: &LinearLayout,
+        dim: usize,
+        coord: u32,
+        index: Type<'c>,
+        disjoint: bool,
+    ) -> V<'c> {
+        if disjoint || coord == 0 {
+            return self.e.int(index, coord.into());
+        }
+        let thread = self.coords_of(l)[dim];
+        let at = self.add_coords(l, dim, thread, coord);
+        self.e.resize(self.e.sub(at, thread), index, true)
+    }
+
+    /// 0: defined outside the block that is being lowered, so invariant in its loop; 1: defined inside.
+    fn changes_here(&self, value: Value) -> u8 {
+        let here = |op: Op| self.block_of[op].is_some_and(|b| self.e_block_is(b));
+        match self.kernel.values[value].def {
+            ValueDef::Result(op, _) => u8::from(here(op)),
+            ValueDef::Arg(block, _) => u8::from(block != self.kernel.body && self.e_block_is(block)),
+        }
+    }
+
+    fn e_block_is(&self, block: tegula_ir::kernel::Block) -> bool {
+        self.current == Some(block) && block != self.kernel.body
+    }
+
+    /// Lowers a view load.
+    pub fn view_load(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let Opcode::ViewLoad { padding, cache } = data.opcode else { unreachable!("dispatched in `op`") };
+        let result = data.results[0];
+        let elem = self.elem(result);
+        let view = self.view(data.operands[0]);
+        let Some(layout) = self.layout(result) else {
+            unreachable!("verified: a view load gives a tile of the view's rank, which is at least 1")
+        };
+        let padding = match padding {
+            Padding::Zero => None,
+            Padding::NegInf => Some(self.literal(Literal::float(f64::NEG_INFINITY), elem)),
+            Padding::PosInf => Some(self.literal(Literal::float(f64::INFINITY), elem)),
+            Padding::NaN => Some(self.literal(Literal::float(f64::NAN), elem)),
+        };
+        let parts = self.view_parts(op, &view, &data.operands[1..], layout, elem);
+        let mut out = vec![None; self.num_registers(result)];
+        for part in parts {
+            let loaded =
+                self.load_vector(part.ptr, part.registers.len(), elem, Some(part.inside), padding, cache);
+            for (v, &r) in loaded.into_iter().zip(&part.registers) {
+                out[r as usize] = Some(v);
+            }
+        }
+        let regs = self.fill_repeats(result, out);
+        self.set(result, regs);
+        Ok(())
+    }
+
+    /// Lowers a view store.
+    pub fn view_store(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let Opcode::ViewStore { cache } = data.opcode else { unreachable!("dispatched in `op`") };
+        let (value, offsets) = data.operands[1..].split_last().expect("verified");
+        let elem = self.elem(*value);
+        let view = self.view(data.operands[0]);
+        let layout = self.layout(*value).expect("verified: a tile of the view's rank");
+        let regs = self.regs(*value);
+        let owner = self.owner_predicate(layout);
+        for part in self.view_parts(op, &view, offsets, layout, elem) {
+            let predicate = self.both(owner, Some(part.inside));
+            let values: Vec<V<'c>> = part.registers.iter().map(|&r| regs[r as usize]).collect();
+            self.store_vector(part.ptr, &values, elem, predicate, cache);
+        }
+        Ok(())
+    }
+}
