@@ -25,7 +25,10 @@ impl<'c> Lowering<'c, '_> {
                     let mut out = Vec::with_capacity(regs.len());
                     for &r in &regs {
                         let v = self.convert(r, from, to, rounding).ok_or_else(|| {
-                            self.error(op, format!("no conversion from {from} to {to} on {}", self.target.name))
+                            self.error(
+                                op,
+                                format!("no conversion from {from} to {to} on {}", self.target.name),
+                            )
                         })?;
                         out.push(v);
                     }
@@ -117,7 +120,8 @@ impl<'c> Lowering<'c, '_> {
 
     fn float_to_int(&self, v: V<'c>, to: Elem, ty: Type<'c>) -> V<'c> {
         // In f32 at least: there are saturating conversions from there.
-        let wide = if self.bits_of(v.r#type()) < 32 { self.e.one("arith.extf", &[v], self.e.t.f32) } else { v };
+        let wide =
+            if self.bits_of(v.r#type()) < 32 { self.e.one("arith.extf", &[v], self.e.t.f32) } else { v };
         let name = if to.is_signed() { "llvm.fptosi.sat" } else { "llvm.fptoui.sat" };
         self.e.intrinsic(name, &[wide], ty)
     }

@@ -2,7 +2,9 @@
 
 use melior::ir::ValueLike;
 use tegula_ir::kernel::{LayoutRef, Op};
-use tegula_ir::layout::{Conversion, LinearLayout, SelectStage, SharedPlan, ShufflePlan, Space, plan_conversion};
+use tegula_ir::layout::{
+    Conversion, LinearLayout, SelectStage, SharedPlan, ShufflePlan, Space, plan_conversion,
+};
 
 use super::emitter::{IntCmp, V};
 use super::{Lowering, Result, nvvm};
@@ -30,7 +32,8 @@ impl<'c> Lowering<'c, '_> {
     }
 
     fn plan(&self, op: Op, from: LayoutRef, to: LayoutRef, bits: u32) -> Result<Conversion> {
-        plan_conversion(&self.kernel.layouts[from], &self.kernel.layouts[to], bits).map_err(|e| self.error(op, e))
+        plan_conversion(&self.kernel.layouts[from], &self.kernel.layouts[to], bits)
+            .map_err(|e| self.error(op, e))
     }
 
     fn shuffle_conversion(&mut self, plan: &ShufflePlan, regs: Vec<V<'c>>) -> Vec<V<'c>> {
@@ -74,7 +77,8 @@ impl<'c> Lowering<'c, '_> {
 
     /// Is the number of set bits odd?
     fn parity(&mut self, lane_mask: u32, warp_mask: u32) -> V<'c> {
-        let images = |mask: u32| -> Vec<u32> { (0..32 - mask.leading_zeros()).map(|i| mask >> i & 1).collect() };
+        let images =
+            |mask: u32| -> Vec<u32> { (0..32 - mask.leading_zeros()).map(|i| mask >> i & 1).collect() };
         let odd = self.linear(&images(lane_mask), &images(warp_mask));
         self.e.icmp(IntCmp::Ne, odd, self.e.i32(0))
     }
@@ -102,7 +106,8 @@ impl<'c> Lowering<'c, '_> {
                 .map(|&v| {
                     let raw = if ty == e.t.global { e.one("llvm.ptrtoint", &[v], e.t.i64) } else { v };
                     let pair = e.bitcast(raw, e.vector(2, e.t.i32));
-                    let halves: Vec<V<'c>> = (0..2).map(|i| shuffle(e, e.extract(pair, i, e.t.i32))).collect();
+                    let halves: Vec<V<'c>> =
+                        (0..2).map(|i| shuffle(e, e.extract(pair, i, e.t.i32))).collect();
                     let joined = e.build_vector(&halves);
                     if ty == e.t.global {
                         e.one("llvm.inttoptr", &[e.bitcast(joined, e.t.i64)], ty)
@@ -138,8 +143,8 @@ impl<'c> Lowering<'c, '_> {
         let scratch = self.scratch(op);
         let bytes = bits / 8;
         let ty = regs[0].r#type();
-        let owner =
-            (plan.owners.lane | plan.owners.warp != 0).then(|| self.first_of(plan.owners.lane, plan.owners.warp));
+        let owner = (plan.owners.lane | plan.owners.warp != 0)
+            .then(|| self.first_of(plan.owners.lane, plan.owners.warp));
         let store = |s: &mut Self| {
             let base = s.offset_part(&plan.store, bytes);
             for vector in plan.stores().vectors() {

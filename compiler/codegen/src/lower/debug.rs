@@ -88,11 +88,13 @@ impl<'c> Lowering<'c, '_> {
         let e = &self.e;
         match elem {
             ElemType::Ptr(_) => e.one("llvm.ptrtoint", &[v], e.t.i64),
-            ElemType::Value(elem) if elem.is_float() => match self.convert(v, elem, Elem::F64, Rounding::Default) {
-                Some(wide) => wide,
-                // No conversion on this target: the bits, as %f would show nothing better.
-                None => e.one("arith.uitofp", &[v], e.t.f64),
-            },
+            ElemType::Value(elem) if elem.is_float() => {
+                match self.convert(v, elem, Elem::F64, Rounding::Default) {
+                    Some(wide) => wide,
+                    // No conversion on this target: the bits, as %f would show nothing better.
+                    None => e.one("arith.uitofp", &[v], e.t.f64),
+                }
+            }
             ElemType::Value(elem) if elem.bits() < 32 => e.resize(v, e.t.i32, elem.is_signed()),
             ElemType::Value(_) => v,
         }

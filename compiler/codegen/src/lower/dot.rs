@@ -61,7 +61,8 @@ impl<'c> Lowering<'c, '_> {
                 (c[0], c[1])
             })
             .collect();
-        let by_coords: HashMap<(u32, u32), usize> = registers.iter().enumerate().map(|(i, &c)| (c, i)).collect();
+        let by_coords: HashMap<(u32, u32), usize> =
+            registers.iter().enumerate().map(|(i, &c)| (c, i)).collect();
 
         let k = self.kernel.ty(data.operands[0]).shape().expect("a tile").dims()[1];
         for k0 in (0..k).step_by(k_step as usize) {
@@ -69,7 +70,10 @@ impl<'c> Lowering<'c, '_> {
                 let places: Vec<usize> = match (f64, packed_acc) {
                     (true, _) => vec![by_coords[&(m, n)], by_coords[&(m, n + 1)]],
                     (_, true) => vec![by_coords[&(m, n)], by_coords[&(m + 8, n)]],
-                    _ => [(m, n), (m, n + 1), (m + 8, n), (m + 8, n + 1)].iter().map(|c| by_coords[c]).collect(),
+                    _ => [(m, n), (m, n + 1), (m + 8, n), (m + 8, n + 1)]
+                        .iter()
+                        .map(|c| by_coords[c])
+                        .collect(),
                 };
                 let a_words: Vec<V<'c>> = if f64 {
                     vec![a[&(m, k0)]]
@@ -110,7 +114,15 @@ impl<'c> Lowering<'c, '_> {
 
     /// f32 to TF32, to nearest: the tensor core itself would cut the lower bits off.
     fn round_to_tf32(&self, words: Vec<V<'c>>) -> Vec<V<'c>> {
-        let round = |w| self.e.asm("cvt.rna.tf32.f32 $0, $1;", "=r,f", &[self.e.bitcast(w, self.e.t.f32)], &[self.e.t.i32], false)[0];
+        let round = |w| {
+            self.e.asm(
+                "cvt.rna.tf32.f32 $0, $1;",
+                "=r,f",
+                &[self.e.bitcast(w, self.e.t.f32)],
+                &[self.e.t.i32],
+                false,
+            )[0]
+        };
         words.into_iter().map(round).collect()
     }
 
@@ -149,7 +161,9 @@ impl<'c> Lowering<'c, '_> {
             if let std::collections::hash_map::Entry::Vacant(slot) = rows.entry((b, m)) {
                 let row = self.add_coords(&layout, rank - 2, coords[rank - 2], m);
                 let index = self.e.add(self.e.mul(batch(self, c), self.e.i32(m_total.into())), row);
-                slot.insert(self.e.byte_offset(a_base, self.e.mul(index, self.e.i32((k_total * bytes).into()))));
+                slot.insert(
+                    self.e.byte_offset(a_base, self.e.mul(index, self.e.i32((k_total * bytes).into()))),
+                );
             }
             if let std::collections::hash_map::Entry::Vacant(slot) = columns.entry((b, n)) {
                 let column = self.add_coords(&layout, rank - 1, coords[rank - 1], n);

@@ -23,7 +23,9 @@ impl<'c> Lowering<'c, '_> {
         for r in 0..self.num_registers(result) {
             regs.push(match &data.opcode {
                 Opcode::Unary(un) => self.unary(*un, at(0, r), operand_ty.value().expect("verified")),
-                Opcode::Binary(bin) => self.binary(*bin, at(0, r), at(1, r), operand_ty.value().expect("verified")),
+                Opcode::Binary(bin) => {
+                    self.binary(*bin, at(0, r), at(1, r), operand_ty.value().expect("verified"))
+                }
                 Opcode::Cmp(cmp) => self.compare(*cmp, at(0, r), at(1, r), operand_ty),
                 Opcode::Select => self.e.select(at(0, r), at(1, r), at(2, r)),
                 Opcode::Fma => self.e.one("math.fma", &[at(0, r), at(1, r), at(2, r)], at(0, r).r#type()),
@@ -37,7 +39,8 @@ impl<'c> Lowering<'c, '_> {
     }
 
     fn ptr_add(&self, ptr: V<'c>, offset: V<'c>, ptr_ty: ElemType, offset_value: Value) -> V<'c> {
-        let bytes = ptr_ty.pointee().and_then(Elem::size_of).expect("verified: a pointer to whole bytes") as i64;
+        let bytes =
+            ptr_ty.pointee().and_then(Elem::size_of).expect("verified: a pointer to whole bytes") as i64;
         let signed = self.elem(offset_value).is_signed();
         // In 64 bits from the start: 32 could wrap.
         let wide = self.e.resize(offset, self.e.t.i64, signed);
@@ -176,10 +179,7 @@ impl<'c> Lowering<'c, '_> {
         if signed {
             let bits = self.bits_of(ty);
             let min = if bits == 64 { i64::MIN } else { -(1i64 << (bits - 1)) };
-            let overflow = e.and(
-                e.icmp(IntCmp::Eq, a, e.int(ty, min)),
-                e.icmp(IntCmp::Eq, b, e.int(ty, -1)),
-            );
+            let overflow = e.and(e.icmp(IntCmp::Eq, a, e.int(ty, min)), e.icmp(IntCmp::Eq, b, e.int(ty, -1)));
             divisor = e.select(overflow, e.int(ty, 1), divisor);
         }
         e.one(name, &[a, divisor], ty)

@@ -14,7 +14,8 @@ use melior::ir::block::BlockLike;
 use melior::ir::operation::{OperationBuilder, OperationLike};
 use melior::ir::r#type::IntegerType;
 use melior::ir::{
-    Attribute, Block, BlockRef, Identifier, Location, Operation, Region, RegionLike, Type, TypeLike, Value, ValueLike,
+    Attribute, Block, BlockRef, Identifier, Location, Operation, Region, RegionLike, Type, TypeLike, Value,
+    ValueLike,
 };
 
 use crate::ffi;
@@ -141,7 +142,13 @@ impl<'c> Emitter<'c> {
     // ---- operations
 
     /// Appends an operation.
-    pub fn op(&self, name: &str, operands: &[V<'c>], results: &[Type<'c>], attrs: Attrs<'c, '_>) -> Vec<V<'c>> {
+    pub fn op(
+        &self,
+        name: &str,
+        operands: &[V<'c>],
+        results: &[Type<'c>],
+        attrs: Attrs<'c, '_>,
+    ) -> Vec<V<'c>> {
         self.op_with_regions(name, operands, results, attrs, Vec::new())
     }
 
@@ -164,7 +171,9 @@ impl<'c> Emitter<'c> {
             .build()
             .expect("results are given, nothing is inferred");
         let op = self.block.append_operation(op);
-        (0..results.len()).map(|i| ffi::detach(op.result(i).expect("as many results as types").into())).collect()
+        (0..results.len())
+            .map(|i| ffi::detach(op.result(i).expect("as many results as types").into()))
+            .collect()
     }
 
     /// Appends an operation with one result.
@@ -272,7 +281,9 @@ impl<'c> Emitter<'c> {
         match (self.known(a), self.known(b)) {
             (Some(0), _) => b,
             (_, Some(0)) => a,
-            (Some(x), Some(y)) if a.r#type() == self.t.i32 => self.i32((x as i32).wrapping_add(y as i32).into()),
+            (Some(x), Some(y)) if a.r#type() == self.t.i32 => {
+                self.i32((x as i32).wrapping_add(y as i32).into())
+            }
             _ => self.int_op("arith.addi", a, b),
         }
     }
@@ -287,7 +298,9 @@ impl<'c> Emitter<'c> {
         match (self.known(a), self.known(b)) {
             (Some(0), _) | (_, Some(1)) => a,
             (Some(1), _) | (_, Some(0)) => b,
-            (Some(x), Some(y)) if a.r#type() == self.t.i32 => self.i32((x as i32).wrapping_mul(y as i32).into()),
+            (Some(x), Some(y)) if a.r#type() == self.t.i32 => {
+                self.i32((x as i32).wrapping_mul(y as i32).into())
+            }
             _ => self.int_op("arith.muli", a, b),
         }
     }
@@ -458,7 +471,14 @@ impl<'c> Emitter<'c> {
     // ---- calls out of the dialects
 
     /// Inline PTX. `results` are its output registers; `effects` marks assembly that must stay where it is and may touch memory.
-    pub fn asm(&self, text: &str, constraints: &str, operands: &[V<'c>], results: &[Type<'c>], effects: bool) -> Vec<V<'c>> {
+    pub fn asm(
+        &self,
+        text: &str,
+        constraints: &str,
+        operands: &[V<'c>],
+        results: &[Type<'c>],
+        effects: bool,
+    ) -> Vec<V<'c>> {
         let mut attrs = vec![("asm_string", self.string(text)), ("constraints", self.string(constraints))];
         if effects {
             attrs.push(("has_side_effects", Attribute::unit(self.context)));

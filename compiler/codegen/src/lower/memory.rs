@@ -54,7 +54,10 @@ impl<'c> Lowering<'c, '_> {
             return loaded.into_iter().map(|v| v.expect("one register")).collect();
         };
         let representatives = self.kernel.layouts[layout].register_representatives();
-        representatives.iter().map(|&r| loaded[r as usize].expect("every representative was loaded")).collect()
+        representatives
+            .iter()
+            .map(|&r| loaded[r as usize].expect("every representative was loaded"))
+            .collect()
     }
 
     /// Loads consecutive elements. `padding` is what they are where `predicate` is false (zero by default).
@@ -107,7 +110,14 @@ impl<'c> Lowering<'c, '_> {
     }
 
     /// Stores consecutive elements.
-    pub fn store_vector(&self, ptr: V<'c>, values: &[V<'c>], elem: Elem, predicate: Option<V<'c>>, cache: CacheHint) {
+    pub fn store_vector(
+        &self,
+        ptr: V<'c>,
+        values: &[V<'c>],
+        elem: Elem,
+        predicate: Option<V<'c>>,
+        cache: CacheHint,
+    ) {
         let e = &self.e;
         let size = elem.size_of().expect("verified: whole bytes") as u32;
         let (count, word_bits) = word_split(values.len() as u32 * size * 8);
@@ -165,7 +175,9 @@ impl<'c> Lowering<'c, '_> {
     /// Lowers an atomic read-modify-write. Each element acts once, however many threads hold it; a used result is handed to the others.
     pub fn atomic_rmw(&mut self, op: Op) -> Result {
         let data = self.kernel.ops[op].clone();
-        let Opcode::AtomicRmw { op: kind, order, scope } = data.opcode else { unreachable!("dispatched in `op`") };
+        let Opcode::AtomicRmw { op: kind, order, scope } = data.opcode else {
+            unreachable!("dispatched in `op`")
+        };
         let elem = self.elem(data.results[0]);
         let masks = data.operands.get(2).map(|&m| self.regs(m));
         let values = self.regs(data.operands[1]);
@@ -213,7 +225,8 @@ impl<'c> Lowering<'c, '_> {
             if representative as usize != r {
                 continue;
             }
-            let predicate = self.both(owner, masks.as_ref().map(|m| m[r])).filter(|&p| self.e.known(p) != Some(1));
+            let predicate =
+                self.both(owner, masks.as_ref().map(|m| m[r])).filter(|&p| self.e.known(p) != Some(1));
             out[r] = Some(act(self, ptrs[r], predicate, r));
         }
         let mut regs = self.fill_repeats(result, out);

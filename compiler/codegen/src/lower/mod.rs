@@ -149,7 +149,8 @@ fn function<'c>(
     region: Region<'c>,
 ) -> melior::ir::Operation<'c> {
     let types: Vec<String> = args.iter().map(|t| t.to_string()).collect();
-    let ty = Type::parse(context, &format!("!llvm.func<void ({})>", types.join(", "))).expect("a function type");
+    let ty =
+        Type::parse(context, &format!("!llvm.func<void ({})>", types.join(", "))).expect("a function type");
     let unit = Attribute::unit(context);
     let threads = DenseI32ArrayAttribute::new(context, &[32 * kernel.hints.num_warps as i32]).into();
     let i32_attr = |x: u32| Attribute::parse(context, &format!("{x} : i32")).expect("an integer");
@@ -210,7 +211,9 @@ impl<'c> Lowering<'c, '_> {
             Location::new(self.e.context, &source.file, source.line as usize, source.column as usize)
         };
         match &self.kernel.ops[op].opcode {
-            Opcode::Const(_) | Opcode::Iota { .. } | Opcode::ProgramId(_) | Opcode::NumPrograms(_) => self.source(op),
+            Opcode::Const(_) | Opcode::Iota { .. } | Opcode::ProgramId(_) | Opcode::NumPrograms(_) => {
+                self.source(op)
+            }
             Opcode::Unary(_)
             | Opcode::Binary(_)
             | Opcode::Cmp(_)
@@ -229,7 +232,9 @@ impl<'c> Lowering<'c, '_> {
             Opcode::Scan { axis, reverse } => self.scan(op, *axis as usize, *reverse),
             Opcode::Gather { axis } => self.gather(op, *axis as usize),
             Opcode::Dot(_) => self.dot(op),
-            Opcode::ViewDim(_) | Opcode::ViewStride(_) | Opcode::ViewBase | Opcode::MakeView => self.view_value(op),
+            Opcode::ViewDim(_) | Opcode::ViewStride(_) | Opcode::ViewBase | Opcode::MakeView => {
+                self.view_value(op)
+            }
             Opcode::ViewLoad { .. } => self.view_load(op),
             Opcode::ViewStore { .. } => self.view_store(op),
             Opcode::Load { .. } => self.pointer_load(op),

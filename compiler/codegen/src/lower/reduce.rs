@@ -204,7 +204,16 @@ impl<'c> Exchange<'c> {
         // Lanes along the axis agree by now; copies of a warp along no dimension need not write. Warps along the axis all write.
         let lane_mask = zero_mask(projected.columns(Space::Lane));
         let warp_mask = zero_mask(layout.columns(Space::Warp));
-        Exchange { scratch: s.scratch(op), offsets, bytes, warps: next, position, warp_index, lane_mask, warp_mask }
+        Exchange {
+            scratch: s.scratch(op),
+            offsets,
+            bytes,
+            warps: next,
+            position,
+            warp_index,
+            lane_mask,
+            warp_mask,
+        }
     }
 
     /// Where operand `i`'s partial result is, for a register at `place` among the other dimensions: this thread's warp's, or another's.

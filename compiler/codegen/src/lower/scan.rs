@@ -103,7 +103,10 @@ impl<'c> Lowering<'c, '_> {
     }
 
     fn shuffle_tuple(&self, values: &[V<'c>], lane: V<'c>) -> Vec<V<'c>> {
-        values.iter().map(|&v| self.shuffle_values(&[v], |e, word| nvvm::shuffle_index(e, word, lane))[0]).collect()
+        values
+            .iter()
+            .map(|&v| self.shuffle_values(&[v], |e, word| nvvm::shuffle_index(e, word, lane))[0])
+            .collect()
     }
 
     /// Puts the totals of lower warps in front of what comes before in the warp.
@@ -145,7 +148,8 @@ impl<'c> Lowering<'c, '_> {
                 let tuple: Vec<V<'c>> = (0..total.len())
                     .map(|i| {
                         let ptr = exchange.address(self, i, place, Some(warp));
-                        self.load_shared(ptr, 1, melior::ir::ValueLike::r#type(&total[i]), exchange.bytes[i])[0]
+                        self.load_shared(ptr, 1, melior::ir::ValueLike::r#type(&total[i]), exchange.bytes[i])
+                            [0]
                     })
                     .collect();
                 let cmp = if reverse { IntCmp::Slt } else { IntCmp::Sgt };
@@ -189,7 +193,8 @@ impl<'c> Lowering<'c, '_> {
         let source_layout = self.layout(source).expect("a tile");
         let l = self.kernel.layouts[source_layout].clone();
         let regs = self.regs(source);
-        let images = |l: &LinearLayout, space| l.columns(space).iter().map(|&c| c as u32).collect::<Vec<u32>>();
+        let images =
+            |l: &LinearLayout, space| l.columns(space).iter().map(|&c| c as u32).collect::<Vec<u32>>();
         let thread = self.linear(&images(&l, Space::Lane), &images(&l, Space::Warp));
         let owner = self.owner_predicate(source_layout);
         let same = l.register_representatives();

@@ -55,7 +55,14 @@ impl<'c> Lowering<'c, '_> {
     }
 
     /// `base + (thread ⊕ register)`, with the bits of `register` (a byte offset) that no thread touches as an immediate.
-    pub fn shared_address(&self, base: V<'c>, thread: V<'c>, register: u32, offsets: &LinearLayout, bytes: u32) -> V<'c> {
+    pub fn shared_address(
+        &self,
+        base: V<'c>,
+        thread: V<'c>,
+        register: u32,
+        offsets: &LinearLayout,
+        bytes: u32,
+    ) -> V<'c> {
         let touched = [Space::Lane, Space::Warp]
             .into_iter()
             .flat_map(|s| offsets.columns(s))
@@ -193,7 +200,8 @@ impl<'c> Lowering<'c, '_> {
             return None;
         }
         let (inside, outside) = registers.split_at(packed_bits);
-        let consecutive = |columns: &[u64], from: u64| columns.iter().enumerate().all(|(i, &c)| c == from << i);
+        let consecutive =
+            |columns: &[u64], from: u64| columns.iter().enumerate().all(|(i, &c)| c == from << i);
         let plain = consecutive(inside, 1) && consecutive(&lanes[..2], per_word);
         // Transposed: elements of 16 bits only, the row index runs along what the fragment calls K.
         let transposed = bytes == 2 && consecutive(&lanes[2..5], 1);
@@ -254,7 +262,8 @@ impl<'c> Lowering<'c, '_> {
             let dst = self.shared_address(slot, thread, at, &in_slot, bytes);
             let size = part.registers.len() as u32 * bytes;
             if size < 4 {
-                return Err(self.error(op, format!("an asynchronous copy needs 4 aligned bytes, this one has {size}")));
+                return Err(self
+                    .error(op, format!("an asynchronous copy needs 4 aligned bytes, this one has {size}")));
             }
             let inside = self.e.and(part.inside, wanted);
             let copy = |s: &mut Self| nvvm::cp_async(&s.e, dst, part.ptr, size, Some(inside));
@@ -296,7 +305,8 @@ impl<'c> Lowering<'c, '_> {
             let dst = self.shared_address(slot, thread, at, &in_slot, bytes);
             let size = vector.len() as u32 * bytes;
             if size < 4 {
-                return Err(self.error(op, format!("an asynchronous copy needs 4 aligned bytes, this one has {size}")));
+                return Err(self
+                    .error(op, format!("an asynchronous copy needs 4 aligned bytes, this one has {size}")));
             }
             let inside = self.e.and(masks[first as usize], wanted);
             let src = ptrs[first as usize];

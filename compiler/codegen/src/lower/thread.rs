@@ -58,7 +58,9 @@ impl<'c> Lowering<'c, '_> {
         let dims = l.dims();
         (0..dims.rank())
             .map(|d| {
-                let part = |space| -> Vec<u32> { l.columns(space).iter().map(|&c| (dims.coord(c, d) as u32)).collect() };
+                let part = |space| -> Vec<u32> {
+                    l.columns(space).iter().map(|&c| (dims.coord(c, d) as u32)).collect()
+                };
                 self.linear(&part(Space::Lane), &part(Space::Warp))
             })
             .collect()
@@ -97,7 +99,8 @@ impl<'c> Lowering<'c, '_> {
                 }
                 let to = image.trailing_zeros();
                 let bits = e.and(x, e.i32(((1i64 << run) - 1) << i));
-                let moved = if to as usize >= i { e.shl(bits, to - i as u32) } else { e.shr(bits, i as u32 - to) };
+                let moved =
+                    if to as usize >= i { e.shl(bits, to - i as u32) } else { e.shr(bits, i as u32 - to) };
                 sum = e.xor(sum, moved);
                 i += run;
             } else {

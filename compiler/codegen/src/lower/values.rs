@@ -117,8 +117,13 @@ impl<'c> Lowering<'c, '_> {
                     let axes = 0..view.rank;
                     Lowered::View(View {
                         base: find(AbiSlot::Address { param: p }).expect("listed"),
-                        dims: axes.clone().map(|axis| find(AbiSlot::Dim { param: p, axis, bits }).expect("listed")).collect(),
-                        strides: axes.map(|axis| find(AbiSlot::Stride { param: p, axis, bits }).unwrap_or(one)).collect(),
+                        dims: axes
+                            .clone()
+                            .map(|axis| find(AbiSlot::Dim { param: p, axis, bits }).expect("listed"))
+                            .collect(),
+                        strides: axes
+                            .map(|axis| find(AbiSlot::Stride { param: p, axis, bits }).unwrap_or(one))
+                            .collect(),
                         index: self.e.t.int(bits.into()),
                     })
                 }
@@ -160,7 +165,9 @@ impl<'c> Lowering<'c, '_> {
                     })
                     .collect()
             }
-            Opcode::ProgramId(axis) => vec![self.e.special_register(["ctaid.x", "ctaid.y", "ctaid.z"][axis as usize])],
+            Opcode::ProgramId(axis) => {
+                vec![self.e.special_register(["ctaid.x", "ctaid.y", "ctaid.z"][axis as usize])]
+            }
             Opcode::NumPrograms(axis) => {
                 vec![self.e.special_register(["nctaid.x", "nctaid.y", "nctaid.z"][axis as usize])]
             }
@@ -176,9 +183,7 @@ impl<'c> Lowering<'c, '_> {
         match literal {
             Literal::Float(bits) if elem.is_arith_float() => self.e.float(ty, f64::from_bits(bits)),
             // The narrow floats are bytes in registers.
-            Literal::Float(_) => {
-                self.e.int(ty, tegula_ir::numerics::literal_bits(elem, literal) as i64)
-            }
+            Literal::Float(_) => self.e.int(ty, tegula_ir::numerics::literal_bits(elem, literal) as i64),
             Literal::Int(x) if elem.is_float() => self.e.float(ty, x as f64),
             Literal::Int(x) => self.e.int(ty, x),
         }
@@ -295,10 +300,20 @@ impl<'c> Lowering<'c, '_> {
     /// The width of a register type.
     pub fn bits_of(&self, ty: MlirType<'c>) -> u32 {
         let t = &self.e.t;
-        [(t.i1, 1), (t.i8, 8), (t.i16, 16), (t.f16, 16), (t.bf16, 16), (t.i32, 32), (t.f32, 32), (t.i64, 64), (t.f64, 64)]
-            .into_iter()
-            .find(|&(x, _)| x == ty)
-            .map_or(64, |(_, bits)| bits)
+        [
+            (t.i1, 1),
+            (t.i8, 8),
+            (t.i16, 16),
+            (t.f16, 16),
+            (t.bf16, 16),
+            (t.i32, 32),
+            (t.f32, 32),
+            (t.i64, 64),
+            (t.f64, 64),
+        ]
+        .into_iter()
+        .find(|&(x, _)| x == ty)
+        .map_or(64, |(_, bits)| bits)
     }
 
     /// From the form in memory to the form in registers.

@@ -76,7 +76,14 @@ impl<'c> Lowering<'c, '_> {
     }
 
     /// The vectors of an access to `view` at `offsets` by a tile of this layout.
-    fn view_parts(&mut self, op: Op, view: &View<'c>, offsets: &[Value], layout: LayoutRef, elem: Elem) -> Vec<Part<'c>> {
+    fn view_parts(
+        &mut self,
+        op: Op,
+        view: &View<'c>,
+        offsets: &[Value],
+        layout: LayoutRef,
+        elem: Elem,
+    ) -> Vec<Part<'c>> {
         let access = access::of_op(self.kernel, &self.info, op).expect("a view operation");
         let l = self.kernel.layouts[layout].clone();
         self.view_parts_in(view, offsets, &l, elem, &access)

@@ -125,7 +125,8 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
 fn access(kernel: &Kernel, plan: &SharedPlan, op: Op) -> Access {
     let data = &kernel.ops[op];
     let ring = |operand: usize| {
-        let alloc = kernel.def_op(data.operands[operand]).expect("verified: a buffer comes from an allocation");
+        let alloc =
+            kernel.def_op(data.operands[operand]).expect("verified: a buffer comes from an allocation");
         let (at, size) = plan.buffers[&alloc];
         (at, at + size)
     };

@@ -31,7 +31,8 @@ pub struct SharedPlan {
 pub fn run(kernel: &Kernel, limit: u32) -> Result<SharedPlan, CompileError> {
     let mut lives = Vec::new();
     let mut position = 0;
-    let mut walk = Walk { kernel, position: &mut position, starts: HashMap::new(), loop_ends: HashMap::new() };
+    let mut walk =
+        Walk { kernel, position: &mut position, starts: HashMap::new(), loop_ends: HashMap::new() };
     walk.block(kernel.body);
     let (starts, loop_ends) = (walk.starts, walk.loop_ends);
 
@@ -89,7 +90,12 @@ impl Walk<'_> {
 }
 
 /// The last position at which a buffer may be touched: a use inside a loop that the buffer was defined outside of counts until the loop ends.
-fn last_use(kernel: &Kernel, buffer: Value, starts: &HashMap<Op, u32>, loop_ends: &HashMap<Block, u32>) -> u32 {
+fn last_use(
+    kernel: &Kernel,
+    buffer: Value,
+    starts: &HashMap<Op, u32>,
+    loop_ends: &HashMap<Block, u32>,
+) -> u32 {
     let ValueDef::Result(def, _) = kernel.values[buffer].def else { return 0 };
     let def_at = starts[&def];
     let mut last = 0;
@@ -106,7 +112,13 @@ fn last_use(kernel: &Kernel, buffer: Value, starts: &HashMap<Op, u32>, loop_ends
     last
 }
 
-fn uses(kernel: &Kernel, block: Block, value: Value, loops: &mut Vec<Block>, f: &mut dyn FnMut(Op, &[Block])) {
+fn uses(
+    kernel: &Kernel,
+    block: Block,
+    value: Value,
+    loops: &mut Vec<Block>,
+    f: &mut dyn FnMut(Op, &[Block]),
+) {
     for &op in &kernel.blocks[block].ops {
         let data = &kernel.ops[op];
         if data.operands.contains(&value) {
@@ -249,7 +261,8 @@ pub fn crosses_warps(layout: &LinearLayout, axis: usize) -> bool {
 
 /// Partial results that warps exchange: one for each warp position along `axis` and each element of the other dimensions.
 pub fn partials(layout: &LinearLayout, axis: usize) -> u32 {
-    let others: u32 = layout.dims().shape().iter().enumerate().filter(|&(d, _)| d != axis).map(|(_, &e)| e).product();
+    let others: u32 =
+        layout.dims().shape().iter().enumerate().filter(|&(d, _)| d != axis).map(|(_, &e)| e).product();
     others << layout.columns(Space::Warp).len()
 }
 
@@ -288,6 +301,5 @@ pub fn uses_tensor_cores(kernel: &Kernel, op: Op) -> bool {
     // And A's lanes walk rows above the same two bits along K.
     let k = a.dims().extent(1) as u64;
     let per_register = u64::from((32 / bits).max(1));
-    fragment
-        && a.columns(Space::Lane)[..] == [per_register, 2 * per_register, k, 2 * k, 4 * k]
+    fragment && a.columns(Space::Lane)[..] == [per_register, 2 * per_register, k, 2 * k, 4 * k]
 }

@@ -74,7 +74,11 @@ pub fn load_predicated<'c>(
     let outputs: Vec<String> = (0..n).map(|_| format!("={c}")).collect();
     let constraints = outputs.into_iter().chain(constraints).collect::<Vec<_>>().join(",");
     let results = e.asm(&text, &constraints, &operands, &vec![ty; n], true);
-    if bits == 8 { results.into_iter().map(|r| e.one("arith.trunci", &[r], e.t.i8)).collect() } else { results }
+    if bits == 8 {
+        results.into_iter().map(|r| e.one("arith.trunci", &[r], e.t.i8)).collect()
+    } else {
+        results
+    }
 }
 
 /// Stores words to global memory where `predicate` holds.
@@ -212,7 +216,8 @@ pub fn atomic_cas<'c>(e: &Emitter<'c>, access: AtomicAccess<'c>, expected: V<'c>
     let text = format!("{guard}atom.global.{}.cas.{kind} $0, [$1], $2, $3;", access.qualifiers());
     let mut operands = vec![access.ptr, e.bitcast(expected, word), e.bitcast(desired, word)];
     operands.extend(access.predicate);
-    let constraints = format!("={c},l,{c},{c}{},~{{memory}}", if access.predicate.is_some() { ",b" } else { "" });
+    let constraints =
+        format!("={c},l,{c},{c}{},~{{memory}}", if access.predicate.is_some() { ",b" } else { "" });
     let old = e.asm(&text, &constraints, &operands, &[word], true)[0];
     e.bitcast(old, ty)
 }
