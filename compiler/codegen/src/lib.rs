@@ -10,6 +10,7 @@
 //!
 //! Wrong input gives a [`CodegenError`], never a panic. All `unsafe` is in `ffi.rs`.
 
+pub mod compile;
 pub mod context;
 pub mod emit;
 pub mod error;

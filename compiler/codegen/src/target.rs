@@ -152,6 +152,17 @@ impl Target {
     pub const ALL: [&'static Self; 6] =
         [&Self::SM_80, &Self::SM_86, &Self::SM_89, &Self::SM_90A, &Self::SM_100A, &Self::SM_120];
 
+    /// What the passes over tile IR need to know.
+    pub fn gpu_features(&self) -> tegula_ir::target::GpuFeatures {
+        let (major, minor) = self.compute_capability;
+        tegula_ir::target::GpuFeatures {
+            sm: major * 10 + minor,
+            max_shared_bytes: self.max_shared_memory_per_block as u32,
+            fp8_mma: self.features.fp8_mma,
+            fp8_convert: self.features.fp8_cvt,
+        }
+    }
+
     /// Threads of one warp.
     pub const WARP_SIZE: u32 = 32;
     /// Threads of one block at most.

@@ -11,7 +11,7 @@ use melior::ir::attribute::{
     DenseI32ArrayAttribute, FloatAttribute, IntegerAttribute, StringAttribute, TypeAttribute,
 };
 use melior::ir::block::BlockLike;
-use melior::ir::operation::{OperationBuilder, OperationLike};
+use melior::ir::operation::OperationBuilder;
 use melior::ir::r#type::IntegerType;
 use melior::ir::{
     Attribute, Block, BlockRef, Identifier, Location, Operation, Region, RegionLike, Type, TypeLike, Value,
@@ -204,11 +204,6 @@ impl<'c> Emitter<'c> {
     /// A type as an attribute.
     pub fn type_attr(&self, ty: Type<'c>) -> Attribute<'c> {
         TypeAttribute::new(ty).into()
-    }
-
-    /// A 32-bit integer attribute.
-    pub fn i32_attr(&self, x: i64) -> Attribute<'c> {
-        IntegerAttribute::new(self.t.i32, x).into()
     }
 
     /// A 64-bit integer attribute.

@@ -97,7 +97,7 @@ impl<'c> Lowering<'c, '_> {
                 out.extend((0..per_word).map(|i| e.extract(v, i, stored)));
             }
         }
-        out.into_iter().map(|v| self.from_memory(v, elem)).collect()
+        out.into_iter().map(|v| self.memory_to_register(v, elem)).collect()
     }
 
     /// An element repeated through a word.
@@ -122,7 +122,7 @@ impl<'c> Lowering<'c, '_> {
         let size = elem.size_of().expect("verified: whole bytes") as u32;
         let (count, word_bits) = word_split(values.len() as u32 * size * 8);
         let per_word = (word_bits / (size * 8)) as usize;
-        let stored: Vec<V<'c>> = values.iter().map(|&v| self.to_memory(v, elem)).collect();
+        let stored: Vec<V<'c>> = values.iter().map(|&v| self.register_to_memory(v, elem)).collect();
         let words: Vec<V<'c>> = stored
             .chunks(per_word)
             .map(|c| {
@@ -314,7 +314,7 @@ impl<'c> Lowering<'c, '_> {
         let write = |s: &mut Self| {
             for (&v, &flat) in regs.iter().zip(&flats) {
                 let p = address(s, flat);
-                s.e.store(s.to_memory(v, elem), p, bytes);
+                s.e.store(s.register_to_memory(v, elem), p, bytes);
             }
         };
         match owner {
@@ -332,7 +332,7 @@ impl<'c> Lowering<'c, '_> {
             .iter()
             .map(|&flat| {
                 let p = address(self, flat);
-                self.from_memory(self.e.load(self.e.t.stored(elem), p, bytes), elem)
+                self.memory_to_register(self.e.load(self.e.t.stored(elem), p, bytes), elem)
             })
             .collect()
     }

@@ -59,7 +59,7 @@ impl<'c> Lowering<'c, '_> {
         (0..dims.rank())
             .map(|d| {
                 let part = |space| -> Vec<u32> {
-                    l.columns(space).iter().map(|&c| (dims.coord(c, d) as u32)).collect()
+                    l.columns(space).iter().map(|&c| dims.coord(c, d) as u32).collect()
                 };
                 self.linear(&part(Space::Lane), &part(Space::Warp))
             })
@@ -116,7 +116,7 @@ impl<'c> Lowering<'c, '_> {
     pub fn register_coords(&self, layout: &LinearLayout, register: u32) -> SmallVec<[u32; 4]> {
         let dims = layout.dims();
         let flat = layout.flat(u64::from(register));
-        (0..dims.rank()).map(|d| (dims.coord(flat, d) as u32)).collect()
+        (0..dims.rank()).map(|d| dims.coord(flat, d) as u32).collect()
     }
 
     /// Does this thread act for the elements it holds? `None`: every thread does.

@@ -133,7 +133,7 @@ impl<'c> Lowering<'c, '_> {
                         (ElemType::Value(elem), Some(value)) => self.literal(Literal::Int(value), elem),
                         (ElemType::Value(elem), None) => {
                             let raw = find(AbiSlot::Scalar { param: p, elem }).expect("listed");
-                            self.from_memory(raw, elem)
+                            self.memory_to_register(raw, elem)
                         }
                     };
                     Lowered::Tile(vec![v])
@@ -317,7 +317,7 @@ impl<'c> Lowering<'c, '_> {
     }
 
     /// From the form in memory to the form in registers.
-    pub fn from_memory(&self, v: V<'c>, elem: Elem) -> V<'c> {
+    pub fn memory_to_register(&self, v: V<'c>, elem: Elem) -> V<'c> {
         if elem == Elem::I1 {
             self.e.icmp(super::emitter::IntCmp::Ne, v, self.e.int(self.e.t.i8, 0))
         } else {
@@ -326,7 +326,7 @@ impl<'c> Lowering<'c, '_> {
     }
 
     /// From the form in registers to the form in memory.
-    pub fn to_memory(&self, v: V<'c>, elem: Elem) -> V<'c> {
+    pub fn register_to_memory(&self, v: V<'c>, elem: Elem) -> V<'c> {
         if elem == Elem::I1 { self.e.resize(v, self.e.t.i8, false) } else { v }
     }
 }

@@ -16,4 +16,4 @@ pub(super) use memory::{
     AtomicAccess, atomic_cas, atomic_rmw, cp_async, cp_async_commit, cp_async_wait, load_predicated,
     store_predicated,
 };
-pub(super) use warp::{shuffle_first, shuffle_index, shuffle_up, shuffle_xor, trap, vprintf};
+pub(super) use warp::{shuffle_first, shuffle_index, shuffle_xor, trap, vprintf};

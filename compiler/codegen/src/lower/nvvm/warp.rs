@@ -20,11 +20,6 @@ pub fn shuffle_index<'c>(e: &Emitter<'c>, v: V<'c>, lane: V<'c>) -> V<'c> {
     shuffle(e, "idx", v, lane, 31)
 }
 
-/// The word of the lane `delta` below; lanes below `delta` keep their own.
-pub fn shuffle_up<'c>(e: &Emitter<'c>, v: V<'c>, delta: u32) -> V<'c> {
-    shuffle(e, "up", v, e.i32(delta.into()), 0)
-}
-
 /// The word of lane 0. No side effects: it is a way to tell ptxas that the value is uniform.
 pub fn shuffle_first<'c>(e: &Emitter<'c>, v: V<'c>) -> V<'c> {
     e.asm("shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "=r,r", &[v], &[e.t.i32], true)[0]

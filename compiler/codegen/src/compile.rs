@@ -1,0 +1,135 @@
+//! From tile IR to PTX: the table of contents of the whole compiler.
+//!
+//! 1. simplify; expand maths to what the hardware has;
+//! 2. pipeline loops: asynchronous copies ahead of dots;
+//! 3. assign layouts; simplify again;
+//! 4. plan shared memory; insert barriers;
+//! 5. lower to MLIR; MLIR to LLVM to PTX ([`crate::pipeline`]).
+
+use std::time::{Duration, Instant};
+
+use tegula_ir::artifact::{CompileError, CompiledKernel, Compiler, ResourceReport};
+use tegula_ir::kernel::Kernel;
+use tegula_ir::text;
+use tegula_ir::transform::plan_shared_memory::SharedPlan;
+use tegula_ir::transform::{assign_layouts, insert_barriers, pipeline_loops, plan_shared_memory};
+
+use crate::context::with_context;
+use crate::emit::{Artifacts, Options};
+use crate::lower;
+use crate::pipeline::compile_module;
+use crate::target::Target;
+
+/// A kernel after all passes over tile IR, ready to be lowered.
+pub struct Scheduled {
+    /// The kernel, with layouts, buffers and barriers.
+    pub kernel: Kernel,
+    /// Where its buffers are.
+    pub plan: SharedPlan,
+}
+
+/// Runs the passes over tile IR.
+pub fn schedule(kernel: &Kernel, target: &Target) -> Result<Scheduled, CompileError> {
+    let gpu = target.gpu_features();
+    let mut kernel = kernel.clone();
+    pipeline_loops::run(&mut kernel, &gpu);
+    assign_layouts::run(&mut kernel, &gpu);
+    let plan = plan_shared_memory::run(&kernel, gpu.max_shared_bytes)?;
+    insert_barriers::run(&mut kernel, &plan);
+    Ok(Scheduled { kernel, plan })
+}
+
+/// Everything that a compilation made.
+pub struct Compilation {
+    /// What a run time needs.
+    pub kernel: CompiledKernel,
+    /// Tile IR after scheduling.
+    pub scheduled: Kernel,
+    /// The later stages' texts and times.
+    pub artifacts: Artifacts,
+    /// Time of the passes over tile IR.
+    pub schedule_time: Duration,
+    /// Time of lowering to MLIR.
+    pub lower_time: Duration,
+}
+
+/// Compiles a kernel, keeping the intermediate stages that `options` asks for.
+pub fn compile(kernel: &Kernel, target: &Target, options: &Options) -> Result<Compilation, CompileError> {
+    let failed = |message: String| CompileError { kernel: kernel.name.clone(), message };
+    let start = Instant::now();
+    let Scheduled { kernel: scheduled, plan } = schedule(kernel, target)?;
+    let schedule_time = start.elapsed();
+    with_context(|context| {
+        let start = Instant::now();
+        let lowered = lower::lower(context, &scheduled, &plan, target)?;
+        let lower_time = start.elapsed();
+        let artifacts =
+            compile_module(context, lowered.module, target, options).map_err(|e| failed(e.to_string()))?;
+        let report = artifacts.assembled.as_ref().map(|a| {
+            let own = a.report.kernel(&scheduled.name).cloned().unwrap_or_default();
+            ResourceReport {
+                registers: own.registers,
+                spill_store_bytes: own.spill_store_bytes,
+                spill_load_bytes: own.spill_load_bytes,
+                stack_bytes: own.stack_bytes,
+                shared_bytes: own.shared_bytes,
+                warnings: a.report.warnings.iter().map(|w| w.message.clone()).collect(),
+            }
+        });
+        let kernel = CompiledKernel {
+            entry: scheduled.name.clone(),
+            target: target.name.to_owned(),
+            ptx: artifacts.ptx.clone(),
+            cubin: artifacts.assembled.as_ref().map(|a| a.cubin.clone()),
+            threads: 32 * scheduled.hints.num_warps,
+            shared_bytes: plan.total,
+            cluster: 1,
+            abi: lowered.abi,
+            report,
+        };
+        Ok(Compilation { kernel, scheduled, artifacts, schedule_time, lower_time })
+    })
+}
+
+/// The code generator, as the run time takes it.
+pub struct PtxCompiler {
+    options: Options,
+    version: String,
+}
+
+impl PtxCompiler {
+    /// A compiler with these options.
+    pub fn new(options: Options) -> PtxCompiler {
+        let version = format!(
+            "tegula {} llvm {} ptxas {} {:?}",
+            env!("CARGO_PKG_VERSION"),
+            crate::pipeline::llvm::version(),
+            crate::ptxas::version().unwrap_or_else(|_| "none".to_owned()),
+            options.opt_level,
+        );
+        PtxCompiler { options, version }
+    }
+}
+
+impl Default for PtxCompiler {
+    fn default() -> Self {
+        PtxCompiler::new(Options::default())
+    }
+}
+
+impl Compiler for PtxCompiler {
+    fn compile(&self, kernel: &Kernel, target: &str) -> Result<CompiledKernel, CompileError> {
+        let target = Target::from_name(target)
+            .map_err(|e| CompileError { kernel: kernel.name.clone(), message: e.to_string() })?;
+        compile(kernel, target, &self.options).map(|c| c.kernel)
+    }
+
+    fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+/// Reads kernels in text form.
+pub fn parse(source: &str) -> Result<Vec<Kernel>, String> {
+    text::parse(source).map_err(|e| e.to_string())
+}

@@ -1,0 +1,326 @@
+//! Software pipelining: the loads of a loop that feed its dots become asynchronous copies into a ring of shared buffers, several
+//! iterations ahead of their use.
+//!
+//! ```text
+//! for i in lo..hi {                         a = ring of S slots; b = ring of S slots
+//!   a = view_load A[.., i]                  for s in 0..S-1 { copy iteration s into slot s, if there is one; commit }
+//!   b = view_load B[i, ..]         →        for i in lo..hi carry(.., read = 0, write = S-1) {
+//!   acc = dot(a, b, acc)                      wait until iteration i has arrived; barrier
+//! }                                           copy iteration i+S-1 into slot `write`, if there is one; commit
+//!                                             acc = dot(a[read], b[read], acc)
+//!                                             advance read and write
+//!                                           }
+//! ```
+//!
+//! One barrier an iteration serves both ends: it makes every thread's copies of iteration i visible, and it tells that all threads are done
+//! with iteration i−1, whose slot the next copy overwrites.
+//!
+//! What qualifies: a view load of rank 2 (padding with zeros) at the top level of a loop's body that feeds a dot there, directly or through
+//! permutations and elementwise operations, whose offsets depend on nothing but the loop's index and what is defined outside, and whose
+//! rows are made of 4-byte pieces at least. All others stay as they are.
+
+use std::collections::HashSet;
+
+use smallvec::SmallVec;
+
+use crate::analysis::access;
+use crate::analysis::axis_info::AxisInfoMap;
+use crate::builder::Builder;
+use crate::kernel::{Block, Kernel, Op, Value, ValueDef};
+use crate::layout;
+use crate::op::{BinaryOp, CmpOp, LoopHints, Opcode, Padding};
+use crate::rewrite::{Mapping, clone_op, mapped};
+use crate::target::GpuFeatures;
+use crate::types::{Elem, SharedType, Type};
+
+/// Pipelines every loop that has something to pipeline. Says whether any had.
+pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures) -> bool {
+    let info = AxisInfoMap::compute(kernel);
+    let mut loops = Vec::new();
+    collect(kernel, kernel.body, &mut loops);
+    let mut changed = false;
+    for (block, op) in loops {
+        let loads = candidates(kernel, &info, op);
+        if loads.is_empty() {
+            continue;
+        }
+        let Opcode::For(hints) = kernel.ops[op].opcode else {
+            unreachable!("only counted loops are collected")
+        };
+        let stages = affordable(kernel, &loads, hints.stages.unwrap_or(kernel.hints.num_stages), gpu);
+        if stages >= 2 {
+            pipeline(kernel, block, op, hints, &loads, stages);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Counted loops with the block they stand in, inner ones first.
+fn collect(kernel: &Kernel, block: Block, loops: &mut Vec<(Block, Op)>) {
+    for &op in &kernel.blocks[block].ops {
+        for &region in &kernel.ops[op].regions {
+            collect(kernel, region, loops);
+        }
+        if matches!(kernel.ops[op].opcode, Opcode::For(_)) {
+            loops.push((block, op));
+        }
+    }
+}
+
+/// A load to be replaced.
+struct Candidate {
+    load: Op,
+    /// The operations in the loop's body that compute its offsets, in order.
+    slice: Vec<Op>,
+    ring: SharedType,
+}
+
+fn candidates(kernel: &mut Kernel, info: &AxisInfoMap, for_op: Op) -> Vec<Candidate> {
+    let body = kernel.ops[for_op].regions[0];
+    let ops = kernel.blocks[body].ops.clone();
+    let feeds = feeding_dots(kernel, &ops);
+    let mut found = Vec::new();
+    for &op in &ops {
+        let data = &kernel.ops[op];
+        let Opcode::ViewLoad { padding: Padding::Zero, .. } = data.opcode else { continue };
+        let shape = kernel.ty(data.results[0]).shape().expect("verified");
+        if shape.rank() != 2 || !feeds.contains(&data.results[0]) {
+            continue;
+        }
+        let access = access::of_op(kernel, info, op).expect("a view load");
+        if access.vector * access.elem_bits < 32 {
+            continue;
+        }
+        let Some(slice) = address_slice(kernel, body, &data.operands) else { continue };
+        let elem = kernel.ty(data.results[0]).value_elem().expect("verified");
+        let shared = shared_layout(shape.dims(), &access.order, elem);
+        let layout = kernel.intern_layout(shared);
+        found.push(Candidate { load: op, slice, ring: SharedType { elem, shape, slots: 0, layout } });
+    }
+    found
+}
+
+/// The values in the body that reach an operand of a dot.
+fn feeding_dots(kernel: &Kernel, ops: &[Op]) -> HashSet<Value> {
+    let mut feeds = HashSet::new();
+    for &op in ops.iter().rev() {
+        let data = &kernel.ops[op];
+        match data.opcode {
+            Opcode::Dot(_) => feeds.extend(data.operands[..2].iter().copied()),
+            Opcode::Permute { .. } if feeds.contains(&data.results[0]) => {
+                feeds.insert(data.operands[0]);
+            }
+            _ if data.opcode.is_elementwise() && feeds.contains(&data.results[0]) => {
+                feeds.extend(data.operands.iter().copied());
+            }
+            _ => {}
+        }
+    }
+    feeds
+}
+
+/// The pure operations of the body that the values depend on, in order; `None` if they depend on a carried value or on memory.
+fn address_slice(kernel: &Kernel, body: Block, values: &[Value]) -> Option<Vec<Op>> {
+    let inside: HashSet<Op> = kernel.blocks[body].ops.iter().copied().collect();
+    let mut needed = HashSet::new();
+    let mut work: Vec<Value> = values.to_vec();
+    while let Some(value) = work.pop() {
+        match kernel.values[value].def {
+            ValueDef::Arg(block, index) if block == body && index > 0 => return None,
+            ValueDef::Arg(..) => {}
+            ValueDef::Result(op, _) if inside.contains(&op) => {
+                let data = &kernel.ops[op];
+                if !data.opcode.is_pure() || !data.regions.is_empty() {
+                    return None;
+                }
+                if needed.insert(op) {
+                    work.extend(data.operands.iter().copied());
+                }
+            }
+            // Defined outside the loop, or in a region of one of its operations, which cannot be seen from here.
+            ValueDef::Result(..) => {}
+        }
+    }
+    Some(kernel.blocks[body].ops.iter().copied().filter(|op| needed.contains(op)).collect())
+}
+
+/// Rows of up to 128 bytes with their 16-byte chunks permuted, so that eight rows of a chunk column lie in different banks:
+/// `ldmatrix` then reads without conflicts, plain or transposed.
+fn shared_layout(shape: &[u32], order: &[usize], elem: Elem) -> layout::LinearLayout {
+    let bytes = elem.bits().max(8) / 8;
+    let vec = 16 / bytes;
+    let row_bytes = shape[order[0]] * bytes;
+    if row_bytes <= 16 {
+        return layout::row_major(shape, order);
+    }
+    let per_phase = (128 / row_bytes).max(1);
+    let max_phase = (8 / per_phase).min(row_bytes / 16).max(1);
+    layout::swizzled(shape, order, vec, per_phase, max_phase)
+}
+
+/// As many stages as asked for and as fit.
+fn affordable(kernel: &Kernel, loads: &[Candidate], wanted: u32, gpu: &GpuFeatures) -> u32 {
+    let _ = kernel;
+    let bytes: u64 =
+        loads.iter().map(|c| c.ring.shape.num_elements() * u64::from(c.ring.elem.bits().max(8)) / 8).sum();
+    let fit = u64::from(gpu.max_shared_bytes) / bytes.max(1);
+    // If not even two fit, planning says so with the sizes; the program asked for it.
+    wanted.min(fit as u32)
+}
+
+fn pipeline(
+    kernel: &mut Kernel,
+    block: Block,
+    for_op: Op,
+    hints: LoopHints,
+    loads: &[Candidate],
+    stages: u32,
+) {
+    let data = kernel.ops[for_op].clone();
+    let body = data.regions[0];
+    let (lo, hi, step) = (data.operands[0], data.operands[1], data.operands[2]);
+    let index_elem = kernel.ty(lo).value_elem().expect("verified");
+    let position =
+        kernel.blocks[block].ops.iter().position(|&o| o == for_op).expect("the loop stands in its block");
+
+    // Before the loop: rings, and the first S−1 iterations' copies.
+    let scratch = kernel.add_block();
+    let mut b = Builder::at_end(kernel, scratch);
+    b.loc = data.loc;
+    let rings: Vec<Value> = loads
+        .iter()
+        .map(|c| {
+            b.loc = b.kernel.ops[c.load].loc;
+            b.value(Opcode::SharedAlloc, &[], Type::Shared(SharedType { slots: stages, ..c.ring }))
+        })
+        .collect();
+    b.loc = data.loc;
+    for stage in 0..stages - 1 {
+        let stage_count = b.int(i64::from(stage), index_elem);
+        let ahead = b.binary(BinaryOp::Mul, step, stage_count);
+        let index = b.binary(BinaryOp::Add, lo, ahead);
+        let wanted = b.cmp(CmpOp::Lt, index, hi);
+        let slot = b.int(i64::from(stage), Elem::I32);
+        copies(&mut b, body, loads, &rings, index, slot, wanted);
+    }
+    let first_read = b.int(0, Elem::I32);
+    let first_write = b.int(i64::from(stages) - 1, Elem::I32);
+    let ahead_count = b.int(i64::from(stages) - 1, index_elem);
+    let ahead = b.binary(BinaryOp::Mul, step, ahead_count);
+
+    // The loop, with two more carried values.
+    let read = kernel.add_block_arg(body, Type::scalar(Elem::I32));
+    let write = kernel.add_block_arg(body, Type::scalar(Elem::I32));
+    kernel.ops[for_op].operands.extend([first_read, first_write]);
+    kernel.ops[for_op].opcode = Opcode::For(LoopHints { stages: Some(1), ..hints });
+    for _ in 0..2 {
+        let index = kernel.ops[for_op].results.len() as u16;
+        let ty = Type::scalar(Elem::I32);
+        let value = kernel.values.push(crate::kernel::ValueData { ty, def: ValueDef::Result(for_op, index) });
+        kernel.ops[for_op].results.push(value);
+    }
+
+    let old = std::mem::take(&mut kernel.blocks[body].ops);
+    let index = kernel.blocks[body].args[0];
+    let mut b = Builder::at_end(kernel, body);
+    b.loc = data.loc;
+    b.effect(Opcode::AsyncWait(stages - 2), &[]);
+    b.effect(Opcode::Barrier, &[]);
+    let next = b.binary(BinaryOp::Add, index, ahead);
+    let wanted = b.cmp(CmpOp::Lt, next, hi);
+    copies_from(&mut b, &old, loads, &rings, (index, next), write, wanted);
+    for &op in &old {
+        if let Some(i) = loads.iter().position(|c| c.load == op) {
+            // The load's own result stays, so that nothing else must change; only how it is made differs.
+            let load = &mut b.kernel.ops[op];
+            load.opcode = Opcode::SharedLoad { transpose: false };
+            load.operands = SmallVec::from_slice(&[rings[i], read]);
+        }
+        if b.kernel.ops[op].opcode.is_terminator() {
+            let slots = b.int(i64::from(stages), Elem::I32);
+            let advanced: Vec<Value> = [read, write]
+                .into_iter()
+                .map(|slot| {
+                    let one = b.int(1, Elem::I32);
+                    let zero = b.int(0, Elem::I32);
+                    let next = b.binary(BinaryOp::Add, slot, one);
+                    let wraps = b.cmp(CmpOp::Eq, next, slots);
+                    b.select(wraps, zero, next)
+                })
+                .collect();
+            b.kernel.ops[op].operands.extend(advanced);
+        }
+        b.kernel.append_op(body, op);
+    }
+    fold_transposes(kernel, body);
+
+    // Copies that were started for iterations that do not exist are empty, but must not outlive the kernel's use of the ring.
+    let after = kernel.make_op(Opcode::AsyncWait(0), [], [], data.loc);
+    let mut list = std::mem::take(&mut kernel.blocks[scratch].ops);
+    list.push(for_op);
+    list.push(after);
+    kernel.blocks[block].ops.splice(position..=position, list);
+}
+
+/// Starts all copies of one iteration, from outside the loop.
+fn copies(
+    b: &mut Builder<'_>,
+    body: Block,
+    loads: &[Candidate],
+    rings: &[Value],
+    index: Value,
+    slot: Value,
+    wanted: Value,
+) {
+    let old_index = b.kernel.blocks[body].args[0];
+    let ops = b.kernel.blocks[body].ops.clone();
+    copies_from(b, &ops, loads, rings, (old_index, index), slot, wanted);
+}
+
+/// Starts all copies of the iteration with another index, and commits them as one group.
+fn copies_from(
+    b: &mut Builder<'_>,
+    body_ops: &[Op],
+    loads: &[Candidate],
+    rings: &[Value],
+    (old_index, index): (Value, Value),
+    slot: Value,
+    wanted: Value,
+) {
+    let mut map = Mapping::from([(old_index, index)]);
+    let needed: HashSet<Op> = loads.iter().flat_map(|c| c.slice.iter().copied()).collect();
+    for &op in body_ops.iter().filter(|op| needed.contains(op)) {
+        let copy = clone_op(b.kernel, op, &mut map);
+        b.kernel.append_op(b.block, copy);
+    }
+    let outer = b.loc;
+    for (candidate, &ring) in loads.iter().zip(rings) {
+        let data = b.kernel.ops[candidate.load].clone();
+        let Opcode::ViewLoad { cache, .. } = data.opcode else { unreachable!("candidates are view loads") };
+        let mut operands: Vec<Value> = data.operands.iter().map(|&v| mapped(&map, v)).collect();
+        operands.extend([ring, slot, wanted]);
+        b.loc = data.loc;
+        b.effect(Opcode::AsyncCopyView { cache }, &operands);
+    }
+    b.loc = outer;
+    b.effect(Opcode::AsyncCommit, &[]);
+}
+
+/// A permutation of a tile that is read from shared memory is another way of reading it.
+fn fold_transposes(kernel: &mut Kernel, body: Block) {
+    for op in kernel.blocks[body].ops.clone() {
+        let data = &kernel.ops[op];
+        let Opcode::Permute { perm } = &data.opcode else { continue };
+        if perm.as_slice() != [1, 0] {
+            continue;
+        }
+        let Some(source) = kernel.def_op(data.operands[0]) else { continue };
+        if let Opcode::SharedLoad { transpose } = kernel.ops[source].opcode {
+            let operands = kernel.ops[source].operands.clone();
+            let permute = &mut kernel.ops[op];
+            permute.opcode = Opcode::SharedLoad { transpose: !transpose };
+            permute.operands = operands;
+        }
+    }
+}
