@@ -53,6 +53,7 @@ mod dims;
 mod distributed;
 mod f2;
 mod linear;
+mod matrix;
 mod reshape;
 mod shared;
 mod shuffle;
@@ -72,6 +73,7 @@ pub use distributed::{
 };
 pub use f2::{Columns, Echelon, apply_columns};
 pub use linear::{LayoutBuilder, LinearLayout, Space};
+pub use matrix::{MatrixAccess, matrix_access};
 pub use shared::{
     SwizzleMode, Wavefronts, access_offsets, bank_conflicts, row_major, swizzled, tma_swizzled, wavefronts,
 };

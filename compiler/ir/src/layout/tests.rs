@@ -3,6 +3,7 @@
 mod algebra;
 mod conversions;
 mod fragments;
+mod matrix;
 mod shared;
 mod vector;
 

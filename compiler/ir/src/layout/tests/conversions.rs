@@ -23,7 +23,7 @@ fn convert(src: &LinearLayout, dst: &LinearLayout, elem_bits: u32) -> Conversion
 fn random_layouts_convert() {
     let mut rng = Rng(5);
     let mut kinds = [0; 4];
-    for i in 0..1500 {
+    for i in 0..150000 {
         let shape: &[u32] = [&[16, 16][..], &[8, 4], &[128], &[4, 4, 8], &[2]][i % 5];
         let warp_bits = rng.below(3) as u32;
         let lane_bits = [3, 5][i % 2];
@@ -66,7 +66,7 @@ fn within_warps(rng: &mut Rng, src: &LinearLayout) -> LinearLayout {
 #[test]
 fn warps_convert_by_shuffles() {
     let mut rng = Rng(6);
-    for i in 0..800 {
+    for i in 0..80000 {
         let shape: &[u32] = [&[16, 16][..], &[8, 8], &[128]][i % 3];
         let warp_bits = rng.below(3) as u32;
         let src = random_distributed(&mut rng, shape, 5, warp_bits, i % 2 == 0);
@@ -130,4 +130,45 @@ fn blocks_of_a_cluster() {
     let fewer: LinearLayout = "[8,8]{reg=[[0,1]]}".parse().unwrap();
     assert!(matches!(plan_conversion(&src, &fewer, 16), Err(LayoutError::ThreadMismatch(..))));
     assert!(matches!(plan_conversion(&src, &src.reshape(&[64]), 16), Err(LayoutError::ShapeMismatch(..))));
+}
+
+/// The same map with its highest warp bit made a block bit.
+fn with_block(layout: &LinearLayout) -> LinearLayout {
+    let warps = layout.columns(Space::Warp);
+    let (warps, block) = warps.split_at(warps.len() - 1);
+    let spaces = [
+        (Space::Register, layout.columns(Space::Register)),
+        (Space::Lane, layout.columns(Space::Lane)),
+        (Space::Warp, warps),
+        (Space::Block, block),
+    ];
+    LinearLayout::new(&layout.dims().shape(), &spaces)
+}
+
+#[test]
+fn random_clusters_convert_or_say_why_not() {
+    let mut rng = Rng(7);
+    let (mut converted, mut refused) = (0, 0);
+    for i in 0..600 {
+        let mixed = i % 4 == 0;
+        let mut layout = || with_block(&random_distributed(&mut rng, &[8, 4], 3, 2, mixed));
+        let (src, dst) = (layout(), layout());
+        // Refusing is right only if block 0 lacks an element it will hold.
+        let held = src.restricted(|s| s != Space::Block).basis();
+        let own = dst.restricted(|s| s != Space::Block);
+        let missing = own.all_columns().iter().any(|&c| !held.contains(c))
+            || !held.contains(src.columns(Space::Block)[0] ^ dst.columns(Space::Block)[0]);
+        match plan_conversion(&src, &dst, 32) {
+            Ok(plan) => {
+                assert!(!missing, "{src} -> {dst}");
+                check(&plan, &src, &dst);
+                converted += 1;
+            }
+            Err(error) => {
+                assert!(missing && matches!(error, LayoutError::CrossBlock { .. }), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(converted > 50 && refused > 50, "{converted} {refused}");
 }
