@@ -12,7 +12,7 @@ use crate::pointer::{Ptr, PtrMut};
 use crate::session::{self, emit_value};
 use crate::tile::Tile;
 
-/// What [`print`] can show.
+/// What [`print()`] can show.
 pub trait Printable {
     /// The value in the kernel.
     fn printed(&self) -> Value;

@@ -58,7 +58,7 @@ fn staged_body(args: &Args, item: &ItemFn) -> Result<Block> {
 }
 
 fn absent_body() -> Block {
-    parse_quote!({ ::core::unimplemented!() })
+    parse_quote!({ ::core::unreachable!() })
 }
 
 /// The errors, and a function of the same signature, so that its callers do not get errors of their own.

@@ -5,7 +5,7 @@
 //! ranges, where it builds IR. The module documentation of the macro crate says what the expansion looks like and why.
 //!
 //! # The protocol of a region
-//! A region's state is made by [`branch`], [`for_loop`] or [`while_loop`]. Every variable that the region changes is handed to it with [`carry`]
+//! A region's state is made by [`branch()`], [`for_loop()`] or [`while_loop()`]. Every variable that the region changes is handed to it with [`carry()`]
 //! before and after each part of it, always all of them and in the same order; the state counts these passes, and at each one reads or
 //! replaces the handles in the variable:
 //!
