@@ -86,6 +86,18 @@ pub fn zeros<T: Element>(shape: impl IntoShape) -> Tile<T> {
     }
 }
 
+/// A tile of zeros with the shape of another of the element type.
+#[track_caller]
+pub fn zeros_like<T: Element>(x: Tile<T>) -> Tile<T> {
+    zeros(x.shape())
+}
+
+/// A tile with `value` everywhere, of the shape of another of the element type.
+#[track_caller]
+pub fn full_like<T: Element>(x: Tile<T>, value: impl Operand<T>) -> Tile<T> {
+    full(x.shape(), value)
+}
+
 /// A host value as a scalar of the kernel: what gives a `let mut` that changes in a device loop its element type, as in
 /// `let mut m = constant(f32::NEG_INFINITY);`.
 #[track_caller]

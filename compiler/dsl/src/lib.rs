@@ -25,6 +25,7 @@ mod pointer;
 pub mod prelude;
 mod random;
 mod range;
+mod rearrange;
 mod reduce;
 pub mod session;
 mod shape;
@@ -35,7 +36,9 @@ mod view;
 pub use argument::Argument;
 pub use atomic::*;
 pub use compare::{Comparand, select, where_};
-pub use create::{CeilDiv, arange, cdiv, constant, full, num_programs, program_id, zeros};
+pub use create::{
+    CeilDiv, arange, cdiv, constant, full, full_like, num_programs, program_id, zeros, zeros_like,
+};
 pub use debug::{Assumable, Printable, device_assert, max_contiguous, multiple_of, print};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use dot::{DotElem, DotInto, dot, dot_acc};
@@ -45,6 +48,7 @@ pub use offset::{IntoOffset, Offset, Offsets, offset};
 pub use pointer::{Ptr, PtrMut, PtrOffset};
 pub use random::{philox, rand, rand4x, randint, randint4x, randn, randn4x};
 pub use range::{DeviceRange, IndexElement, RangeEnd, range};
+pub use rearrange::{interleave, swizzle2d};
 pub use reduce::{Tiles, reduce, scan, scan_reverse};
 pub use session::stage;
 pub use shape::{IntoAxis, IntoShape, cat, join};

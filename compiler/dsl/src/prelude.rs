@@ -2,7 +2,9 @@
 
 pub use crate::atomic::*;
 pub use crate::compare::{select, where_};
-pub use crate::create::{arange, cdiv, constant, full, num_programs, program_id, zeros};
+pub use crate::create::{
+    arange, cdiv, constant, full, full_like, num_programs, program_id, zeros, zeros_like,
+};
 pub use crate::debug::{device_assert, max_contiguous, multiple_of, print};
 pub use crate::device_print;
 pub use crate::dot::{DotElem, DotInto, dot, dot_acc};
@@ -11,6 +13,7 @@ pub use crate::offset::{Offset, offset};
 pub use crate::pointer::{Ptr, PtrMut};
 pub use crate::random::{philox, rand, rand4x, randint, randint4x, randn, randn4x};
 pub use crate::range::{DeviceRange, range};
+pub use crate::rearrange::{interleave, swizzle2d};
 pub use crate::reduce::{reduce, scan, scan_reverse};
 pub use crate::shape::{cat, join};
 pub use crate::tile::{Scalar, Tile};

@@ -7,10 +7,9 @@ use tegula_ir::{Block, Opcode, Shape, Type, Value};
 
 use crate::broadcast::{shape_of, unify};
 use crate::compare::select;
-use crate::create::arange;
 use crate::diagnostic::Diagnostic;
 use crate::session::{self, Values};
-use crate::shape::{IntoAxis, IntoShape, check_axis};
+use crate::shape::{IntoAxis, check_axis};
 use crate::tile::Tile;
 
 /// A tile, or a tuple of tiles, that is reduced or scanned together.
@@ -166,15 +165,6 @@ impl<T: Element> Tile<T> {
     #[track_caller]
     pub fn ravel(self) -> Tile<T> {
         self.reshape([self.shape().num_elements() as usize])
-    }
-
-    /// Each element's index along `axis`, in this tile's shape.
-    #[track_caller]
-    fn indices(self, axis: usize) -> Tile<i32> {
-        let shape = self.shape();
-        let mut extents = vec![1; shape.rank()];
-        extents[axis] = shape.dims()[axis] as usize;
-        arange(0, extents[axis]).reshape(extents).broadcast_to(shape.extents())
     }
 }
 

@@ -376,7 +376,8 @@ pub enum Opcode {
     // ---- promises and help
     /// `T → T`: the same value, with a promise.
     Assume(Assumption),
-    /// `T… →`: prints a message and the values, prefixed with program id and element index.
+    /// `T… →`: prints a message and the values, prefixed with program id and element index. A `{}` in the message stands for the next value; values
+    /// without one follow it.
     Print {
         /// Text before the values.
         message: String,

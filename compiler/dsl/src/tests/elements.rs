@@ -13,6 +13,7 @@ fn any<T: Element>() {
     let (a, b) = x.reshape([4, 4, 2]).split();
     let _ = cat(join(a, b).trans().ravel(), x.permute([1, 0]).ravel(), 0);
     let _ = x.gather(zeros::<i32>([4, 8]), 1).expand(0).broadcast_to([2, 4, 8]);
+    let _ = interleave(x.flip(0), x).slice(-1, 4, 8);
     let _ = select(zeros::<bool>([8]), x, x);
     let _ = x.cast::<f32>().cast::<T>();
     device_print!("x", x);
@@ -21,6 +22,7 @@ fn any<T: Element>() {
 fn comparable<T: Comparable>() {
     let x = sample::<T>();
     let all = x.lt(x) & x.le(x) & x.gt(x) & x.ge(x) & x.eq_(x) & x.ne_(x);
+    let _ = (x.sort(0), x.sort_descending(-1), x.topk(2, 1));
     let _ = all.any(0) | all.all(0);
 }
 
