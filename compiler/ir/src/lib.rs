@@ -11,6 +11,7 @@ pub mod analysis;
 pub mod artifact;
 pub mod builder;
 pub mod element;
+pub mod interp;
 pub mod kernel;
 pub mod layout;
 pub mod numerics;
