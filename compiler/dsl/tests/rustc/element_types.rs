@@ -1,0 +1,7 @@
+use tegula_dsl::prelude::*;
+
+fn kernel(x: Tile<f32>, h: Tile<f16>) {
+    let _ = x + h;
+}
+
+fn main() {}
