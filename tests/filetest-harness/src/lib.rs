@@ -39,7 +39,7 @@ pub trait Subtest: Send + Sync {
 
 /// Runs every `.tile` file in these folders of `tests/filetests`, as the command line asks (filters, `--list`, …).
 pub fn run(folders: &[&str], subtests: Vec<Box<dyn Subtest>>) -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("filetests");
+    let root = find_root();
     let subtests: Arc<[Box<dyn Subtest>]> = subtests.into();
     let mut files = Vec::new();
     for folder in folders {
@@ -54,6 +54,13 @@ pub fn run(folders: &[&str], subtests: Vec<Box<dyn Subtest>>) -> ExitCode {
         })
         .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// The folder `tests/filetests` of the repository that the test runs in: cargo starts tests in their package's folder.
+fn find_root() -> PathBuf {
+    let here = std::env::current_dir().expect("the current folder exists");
+    let found = here.ancestors().map(|folder| folder.join("tests/filetests")).find(|folder| folder.is_dir());
+    found.unwrap_or_else(|| panic!("no folder tests/filetests in {} or above it", here.display()))
 }
 
 /// All `.tile` files below a folder, sorted by path. An absent folder is a mistake in the caller's list.

@@ -56,4 +56,4 @@ mod ty;
 
 pub use error::{ParseError, ParseErrorKind};
 pub use parse::{parse, parse_kernel, parse_with_file};
-pub use print::{PrintOptions, print, print_with};
+pub use print::{PrintOptions, print, print_annotated, print_with};

@@ -23,8 +23,24 @@ pub fn print(kernel: &Kernel) -> String {
 
 /// The text of a kernel.
 pub fn print_with(kernel: &Kernel, options: PrintOptions) -> String {
-    let mut printer =
-        Printer { kernel, options, names: SecondaryMap::new(), next_number: 0, depth: 0, out: String::new() };
+    print_annotated(kernel, options, &|_| None)
+}
+
+/// The text of a kernel with comments, such as what an analysis found: `annotate` gives the one that ends an operation's line.
+pub fn print_annotated(
+    kernel: &Kernel,
+    options: PrintOptions,
+    annotate: &dyn Fn(Op) -> Option<String>,
+) -> String {
+    let mut printer = Printer {
+        kernel,
+        options,
+        annotate,
+        names: SecondaryMap::new(),
+        next_number: 0,
+        depth: 0,
+        out: String::new(),
+    };
     printer.kernel().expect("writing to a String does not fail");
     printer.out
 }
@@ -50,6 +66,7 @@ enum Name {
 struct Printer<'k> {
     kernel: &'k Kernel,
     options: PrintOptions,
+    annotate: &'k dyn Fn(Op) -> Option<String>,
     names: SecondaryMap<Value, Name>,
     next_number: u32,
     depth: usize,
@@ -89,6 +106,9 @@ impl Printer<'_> {
         for &op in &self.kernel.blocks[block].ops {
             self.indent();
             self.op(op)?;
+            if let Some(comment) = (self.annotate)(op) {
+                write!(self.out, "  // {comment}")?;
+            }
             self.out.push('\n');
         }
         self.depth -= 1;

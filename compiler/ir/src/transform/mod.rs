@@ -1,6 +1,81 @@
 //! Passes over tile IR: one file each.
+//!
+//! A pass takes a kernel that the verifier accepts and leaves one. [`PASSES`] lists them by name, for tools that run single
+//! passes on text (`tegula-opt`, the file tests); the compiler's own order is its pipeline.
 
 pub mod assign_layouts;
 pub mod insert_barriers;
 pub mod pipeline_loops;
 pub mod plan_shared_memory;
+pub mod simplify;
+
+use crate::artifact::CompileError;
+use crate::kernel::Kernel;
+use crate::target::GpuFeatures;
+
+/// A pass, as tools see it.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    /// What it is called on a command line.
+    pub name: &'static str,
+    /// One line of help.
+    pub summary: &'static str,
+    /// Runs it; gives whether the kernel changed. Most passes do not look at the GPU, and few can fail.
+    pub run: fn(&mut Kernel, &GpuFeatures) -> Result<bool, CompileError>,
+}
+
+/// All passes.
+pub const PASSES: &[Pass] = &[
+    Pass {
+        name: "simplify",
+        summary: "fold, cse, licm and dce, until nothing changes",
+        run: |kernel, _| Ok(simplify::run(kernel)),
+    },
+    Pass {
+        name: "fold",
+        summary: "constants, exact identities, decided control flow",
+        run: |kernel, _| Ok(simplify::fold::run(kernel)),
+    },
+    Pass {
+        name: "cse",
+        summary: "merge equal pure operations",
+        run: |kernel, _| Ok(simplify::cse::run(kernel)),
+    },
+    Pass {
+        name: "licm",
+        summary: "move what does not change out of loops",
+        run: |kernel, _| Ok(simplify::licm::run(kernel)),
+    },
+    Pass {
+        name: "dce",
+        summary: "remove what is not used, carried values included",
+        run: |kernel, _| Ok(simplify::dce::run(kernel)),
+    },
+    Pass {
+        name: "assign_layouts",
+        summary: "choose a layout for every tile",
+        run: |kernel, gpu| {
+            assign_layouts::run(kernel, gpu);
+            Ok(true)
+        },
+    },
+    Pass {
+        name: "pipeline_loops",
+        summary: "load ahead in loops, through rings of shared buffers",
+        run: |kernel, gpu| Ok(pipeline_loops::run(kernel, gpu)),
+    },
+    Pass {
+        name: "insert_barriers",
+        summary: "plan shared memory, and barriers where its uses conflict",
+        run: |kernel, gpu| {
+            let plan = plan_shared_memory::run(kernel, gpu.max_shared_bytes)?;
+            insert_barriers::run(kernel, &plan);
+            Ok(true)
+        },
+    },
+];
+
+/// The pass with this name.
+pub fn pass(name: &str) -> Option<&'static Pass> {
+    PASSES.iter().find(|pass| pass.name == name)
+}

@@ -6,7 +6,8 @@ use super::regions::check_in_combine;
 use super::types::{check_layout, check_type};
 use super::{Check, VerifyError, check_op, ensure};
 use crate::kernel::{Block, Kernel, Op, Param, Value, ValueDef};
-use crate::op::Opcode;
+use crate::numerics::is_representable;
+use crate::op::{Literal, Opcode};
 use crate::types::{Elem, ElemType, Type};
 
 /// Deeper nesting than any kernel has; passes recurse over regions.
@@ -175,6 +176,9 @@ fn check_param(kernel: &Kernel, param: &Param) -> Check {
     ensure!(facts.align == 0 || is_view || is_pointer, "%{name}: align is for views and pointers");
     ensure!(facts.divisible == 0 || is_integer, "%{name}: divisible is for integers");
     ensure!(facts.value.is_none() || is_integer, "%{name}: value is for integers");
+    if let (Some(value), Some(elem)) = (facts.value, ty.value_elem()) {
+        ensure!(is_representable(elem, Literal::Int(value)), "%{name}: {value} is no value of {elem}");
+    }
     for (key, list) in
         [("stride_divisible", &facts.stride_divisible), ("dim_divisible", &facts.dim_divisible)]
     {
