@@ -29,16 +29,7 @@ pub fn body<'p>(
     block: &mut Block,
 ) -> syn::Result<()> {
     let mut rewriter = Rewriter { control, scopes: Scopes::default(), errors: Vec::new() };
-    for parameter in parameters {
-        match parameter {
-            syn::FnArg::Receiver(receiver) => rewriter.scopes.declare_name(
-                "self".to_owned(),
-                receiver.mutability.is_some() && receiver.reference.is_none(),
-                true,
-            ),
-            syn::FnArg::Typed(typed) => rewriter.scopes.declare(&typed.pat, true),
-        }
-    }
+    parameters.into_iter().for_each(|p| rewriter.scopes.declare_parameter(p));
     rewriter.visit_block_mut(block);
     match rewriter.errors.into_iter().reduce(|mut all, e| {
         all.combine(e);
@@ -78,7 +69,7 @@ impl VisitMut for Rewriter<'_> {
                 self.visit_expr_mut(diverge);
             }
         }
-        self.scopes.declare(&local.pat, local.init.is_some());
+        self.scopes.declare_local(local);
     }
 
     fn visit_expr_mut(&mut self, expr: &mut Expr) {
@@ -96,7 +87,7 @@ impl VisitMut for Rewriter<'_> {
                 self.visit_expr_mut(&mut e.expr);
                 for arm in &mut e.arms {
                     let scope = self.scopes.begin();
-                    self.scopes.declare(&arm.pat, true);
+                    self.scopes.declare(&arm.pat);
                     if let Some((_, guard)) = &mut arm.guard {
                         self.host_condition(guard);
                     }
@@ -179,7 +170,7 @@ impl Rewriter<'_> {
         match condition {
             Expr::Let(e) => {
                 self.visit_expr_mut(&mut e.expr);
-                self.scopes.declare(&e.pat, true);
+                self.scopes.declare(&e.pat);
             }
             Expr::Binary(ExprBinary { left, right, op: BinOp::And(_), .. }) => {
                 self.host_condition(left);
@@ -201,7 +192,7 @@ impl Rewriter<'_> {
         let kind = if host { FrameKind::HostLoop } else { FrameKind::Loop };
         let control = self.scopes.open(kind, label.as_ref(), for_token.span);
         let scope = self.scopes.begin();
-        self.scopes.declare(pat, true);
+        self.scopes.declare(pat);
         self.visit_block_mut(body);
         self.scopes.end(scope);
         let carried = self.close("for");
@@ -266,7 +257,7 @@ impl Rewriter<'_> {
     fn closure(&mut self, closure: &mut ExprClosure) {
         self.scopes.open(FrameKind::Closure, None, closure.or1_token.span);
         let scope = self.scopes.begin();
-        closure.inputs.iter().for_each(|p| self.scopes.declare(p, true));
+        closure.inputs.iter().for_each(|p| self.scopes.declare(p));
         self.visit_expr_mut(&mut closure.body);
         self.scopes.end(scope);
         self.scopes.close();

@@ -4,7 +4,8 @@
 //! carried through a frame if it was declared outside and is changed inside, where "changed" is what can be seen in the syntax:
 //! * an assignment, plain, compound or destructuring, to it, to a field of it, to an element of it, or through it (`*r = …`);
 //! * `&mut` of any of these;
-//! * a call of a method named `push` or `…_mut` on it, if it is declared `mut` (the names that by custom take `&mut self`).
+//! * a call of a method named `push` or `…_mut` on it (the names that by custom take `&mut self`), if it is declared `mut` or is seen to be
+//!   a `&mut` reference.
 //!
 //! Other methods that take `&mut self` cannot be told from those that do not. If one changes a tile inside a device region,
 //! staging reports that the value is used outside the region that made it: an error, never a wrong kernel.
@@ -18,6 +19,8 @@ use syn::{Expr, Label, Lifetime, Member, Pat, UnOp, parse_quote_spanned};
 struct Binding {
     name: String,
     mutable: bool,
+    /// Is it seen to be a `&mut` reference?
+    reference: bool,
     /// Has it a value wherever it is visible? Not if declared as `let x;` and so far only assigned inside a frame.
     initialised: bool,
     /// How many frames were open at its declaration.
@@ -101,28 +104,68 @@ impl Scopes {
 
     /// Declares what a pattern binds. (It also declares constants and variants without fields, as `None`: they look the same,
     /// and no harm is done, since nobody assigns to them.)
-    pub fn declare(&mut self, pattern: &Pat, initialised: bool) {
-        struct Names<'a>(&'a mut Scopes, bool);
+    pub fn declare(&mut self, pattern: &Pat) {
+        struct Names<'a>(&'a mut Scopes);
         impl<'ast> Visit<'ast> for Names<'_> {
             fn visit_pat_ident(&mut self, pat: &'ast syn::PatIdent) {
                 let mutable = pat.mutability.is_some() && pat.by_ref.is_none();
-                self.0.declare_name(pat.ident.to_string(), mutable, self.1);
+                self.0.push(pat.ident.to_string(), mutable, false);
                 syn::visit::visit_pat_ident(self, pat);
+            }
+            fn visit_pat_type(&mut self, pat: &'ast syn::PatType) {
+                self.visit_pat(&pat.pat);
+                if matches!(&*pat.ty, syn::Type::Reference(r) if r.mutability.is_some()) {
+                    self.0.last_is_reference(&pat.pat);
+                }
             }
             fn visit_expr(&mut self, _: &'ast Expr) {}
         }
-        Names(self, initialised).visit_pat(pattern);
+        Names(self).visit_pat(pattern);
     }
 
-    /// Declares one variable.
-    pub fn declare_name(&mut self, name: String, mutable: bool, initialised: bool) {
-        self.bindings.push(Binding { name, mutable, initialised, depth: self.frames.len() });
+    /// Declares the variables of a `let`.
+    pub fn declare_local(&mut self, local: &syn::Local) {
+        let mark = self.begin();
+        self.declare(&local.pat);
+        match &local.init {
+            None => self.bindings[mark..].iter_mut().for_each(|b| b.initialised = false),
+            Some(init) if matches!(&*init.expr, Expr::Reference(r) if r.mutability.is_some()) => {
+                self.last_is_reference(&local.pat);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Declares a parameter.
+    pub fn declare_parameter(&mut self, parameter: &syn::FnArg) {
+        match parameter {
+            syn::FnArg::Typed(typed) => {
+                self.declare(&Pat::Type(typed.clone()));
+            }
+            syn::FnArg::Receiver(receiver) => {
+                let (mutable, reference) = (receiver.mutability.is_some(), receiver.reference.is_some());
+                self.push("self".to_owned(), mutable && !reference, mutable && reference);
+            }
+        }
+    }
+
+    fn push(&mut self, name: String, mutable: bool, reference: bool) {
+        let depth = self.frames.len();
+        self.bindings.push(Binding { name, mutable, reference, initialised: true, depth });
+    }
+
+    /// The variable just declared by this pattern, if it is just that, is a `&mut` reference.
+    fn last_is_reference(&mut self, pattern: &Pat) {
+        if let (Pat::Ident(_), Some(last)) = (pattern, self.bindings.last_mut()) {
+            last.reference = true;
+        }
     }
 
     /// Opens a frame and returns the name of its state.
     pub fn open(&mut self, kind: FrameKind, label: Option<&Label>, span: Span) -> Ident {
         self.controls += 1;
-        let control = Ident::new(&format!("__region{}", self.controls), Span::mixed_site().located_at(span));
+        // An ordinary name, not a hygienic one: rustc would show the attribute instead of the place of its use.
+        let control = Ident::new(&format!("__region{}", self.controls), span);
         let label = label.map(|l| l.name.ident.clone());
         self.frames.push(Frame { kind, label, control: control.clone(), places: Vec::new() });
         control
@@ -142,9 +185,11 @@ impl Scopes {
 
     /// Records a call of a method that by its name takes `&mut self`.
     pub fn change_by_method(&mut self, receiver: &Expr) {
-        if let Some(found) = Found::of(receiver)
-            && self.lookup(&found.root).is_some_and(|b| self.bindings[b].mutable)
-        {
+        let Some(mut found) = Found::of(receiver) else { return };
+        let Some(binding) = self.lookup(&found.root).map(|b| &self.bindings[b]) else { return };
+        // What a reference that is not `mut` itself refers to is reached as an element is.
+        found.indexed |= binding.reference;
+        if binding.mutable || binding.reference {
             self.record(found);
         }
     }

@@ -58,6 +58,7 @@ impl Control {
             .iter()
             .map(|place| {
                 let carry = self.path("carry", place.span());
+                let control = Ident::new(&control.to_string(), place.span());
                 let name = place.to_token_stream().to_string().replace(' ', "");
                 quote_spanned!(place.span()=> #carry(&mut #control, &mut #place, #name);)
             })
@@ -183,9 +184,9 @@ impl Control {
 
     /// A jump, after calls that are allowed only if all it leaves is host control flow.
     pub fn leave(&self, jump: &Expr, marker: &str, span: Span, left: &Jump) -> Option<TokenStream> {
-        let left: Vec<&Ident> = left.through.iter().chain(&left.target).collect();
+        let regions = one_argument(left.through.iter().chain(&left.target), span)?;
         let marker = self.path(marker, span);
-        (!left.is_empty()).then(|| quote_spanned!(span=> { #(#marker(&#left);)* #jump }))
+        Some(quote_spanned!(span=> { #marker(#regions); #jump }))
     }
 
     /// `e?`: as for `return`, but the marker is wrapped around `e`, whose temporaries must live on.
@@ -193,11 +194,15 @@ impl Control {
         let span = e.question_token.span;
         let marker = self.path("may_try", span);
         let inner = &e.expr;
-        let wrapped = left
-            .iter()
-            .fold(quote!(#inner), |inner, region| quote_spanned!(span=> #marker(&#region, #inner)));
-        (!left.is_empty()).then(|| quote_spanned!(span=> #wrapped?))
+        let regions = one_argument(left, span)?;
+        Some(quote_spanned!(span=> #marker(#regions, #inner)?))
     }
+}
+
+/// Regions as one argument, in pairs, so that rustc complains once about all of them. `None` if there are none.
+fn one_argument<'a>(regions: impl IntoIterator<Item = &'a Ident>, span: Span) -> Option<TokenStream> {
+    let regions = regions.into_iter().map(|r| Ident::new(&r.to_string(), span));
+    regions.map(|r| quote_spanned!(span=> &#r)).reduce(|outer, inner| quote_spanned!(span=> (#outer, #inner)))
 }
 
 /// A block as an argument of a call. Its braces are the macro's, so that rustc does not call them unnecessary.

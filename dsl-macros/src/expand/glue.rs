@@ -11,9 +11,10 @@
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, Block, GenericParam, Ident, ItemFn, Meta, parse_quote};
+use syn::{Attribute, Block, GenericParam, Ident, ItemFn, Meta, WherePredicate, parse_quote};
 
 use crate::attr::Args;
+use crate::expand::control::respan;
 use crate::valid::Parameter;
 
 /// Everything for a kernel with this rewritten body.
@@ -64,10 +65,6 @@ fn stage(args: &Args, item: &ItemFn, parameters: &[Parameter], block: &Block) ->
     let meta: Vec<&Parameter> = parameters.iter().filter(|p| !p.runtime).collect();
     let meta_names: Vec<&Ident> = meta.iter().map(|p| &p.name).collect();
     let meta_types: Vec<_> = meta.iter().map(|p| &p.ty).collect();
-    let checks = meta.iter().map(|p| {
-        let ty = &p.ty;
-        quote_spanned!(ty.span()=> #krate::staging::meta_param::<#ty>();)
-    });
     let values = parameters.iter().map(|Parameter { name, ty, runtime }| {
         let text = plain_name(name);
         if *runtime {
@@ -108,7 +105,6 @@ fn stage(args: &Args, item: &ItemFn, parameters: &[Parameter], block: &Block) ->
             #vis fn stage(#(#meta_names: #meta_types),*) -> ::core::result::Result<#krate::Kernel, #krate::Diagnostics> {
                 #(#attrs)*
                 fn body #generics (#inputs) #where_clause #block
-                #(#checks)*
                 let hints = #krate::KernelHints { #(#hints,)* ..::core::default::Default::default() };
                 let name = #krate::staging::kernel_name(#text, &[#(#suffixes),*]);
                 #krate::stage(&name, hints, move || body #turbofish (#(#values),*))
@@ -134,9 +130,20 @@ fn launch(args: &Args, item: &ItemFn, parameters: &[Parameter]) -> TokenStream {
     let text = plain_name(name);
 
     let mut generics = sig.generics.clone();
-    // A key holds the `TypeId`s of the types.
+    // A key holds the `TypeId`s of the types. The bound goes where the type's other bounds are: clippy wants them in one place.
+    let mut bare = Vec::new();
     for param in generics.type_params_mut() {
-        param.bounds.push(parse_quote!('static));
+        if param.bounds.is_empty() {
+            bare.push(param.ident.clone());
+        } else {
+            param.bounds.push(parse_quote!('static));
+        }
+    }
+    if !bare.is_empty() {
+        generics
+            .make_where_clause()
+            .predicates
+            .extend(bare.iter().map(|p| -> WherePredicate { parse_quote!(#p: 'static) }));
     }
     generics.params.insert(0, parse_quote!('arg));
     let (generics, _, where_clause) = generics.split_for_impl();
@@ -150,6 +157,14 @@ fn launch(args: &Args, item: &ItemFn, parameters: &[Parameter]) -> TokenStream {
     });
     let runtime: Vec<&Ident> = parameters.iter().filter(|p| p.runtime).map(|p| &p.name).collect();
     let meta: Vec<&Ident> = parameters.iter().filter(|p| !p.runtime).map(|p| &p.name).collect();
+    let key_metas = parameters.iter().filter(|p| !p.runtime).map(|Parameter { name, ty, .. }| {
+        // All of it has the type's place: that is what may be no meta-parameter.
+        let span = ty.span();
+        let add = respan(quote!(#krate::KernelKey::meta_param), span);
+        let (key, name) = (Ident::new("__key", span), Ident::new(&name.to_string(), span));
+        quote_spanned!(span=> let #key = #add(#key, &#name);)
+    });
+    let key = Ident::new("__key", proc_macro2::Span::call_site());
     let count = runtime.len();
     let runtime_texts = runtime.iter().map(|name| plain_name(name));
     let key_parts = sig.generics.params.iter().map(|p| match p {
@@ -177,9 +192,10 @@ fn launch(args: &Args, item: &ItemFn, parameters: &[Parameter]) -> TokenStream {
                 ::core::file!(),
                 ::core::line!(),
             );
-            let key = #krate::KernelKey::new(&INFO) #(#key_parts)* #(.meta(&#meta))*;
+            let #key = #krate::KernelKey::new(&INFO) #(#key_parts)*;
+            #(#key_metas)*
             let stage = move || #name #turbofish::stage(#(::core::clone::Clone::clone(&#meta)),*);
-            #krate::Launch::new(&INFO, key, [#(#krate::IntoArg::into_arg(#runtime)),*], stage)
+            #krate::Launch::new(&INFO, #key, [#(#krate::IntoArg::into_arg(#runtime)),*], stage)
         }
     }
 }

@@ -29,7 +29,7 @@ pub fn tile_fn(args: TokenStream, item: ItemFn) -> TokenStream {
 }
 
 /// `#[kernel]`.
-pub fn kernel(args: TokenStream, item: ItemFn) -> TokenStream {
+pub fn kernel(args: TokenStream, mut item: ItemFn) -> TokenStream {
     let parameters = match valid::kernel(&item.sig) {
         Ok(parameters) => parameters,
         Err(errors) => return with_errors(errors, &item),
@@ -45,6 +45,9 @@ pub fn kernel(args: TokenStream, item: ItemFn) -> TokenStream {
         }
         absent_body()
     });
+    if errors.is_some() {
+        item.attrs.push(parse_quote!(#[allow(unused)]));
+    }
     let glue = glue::expand(&args, &item, &parameters, &block);
     let errors = errors.map(syn::Error::into_compile_error);
     quote!(#errors #glue)

@@ -64,7 +64,12 @@ impl KernelKey {
         self.meta(&TypeId::of::<T>())
     }
 
-    /// Adds a meta-parameter.
+    /// Adds a meta-parameter of a kernel: [`KernelKey::meta`] with the bound that speaks of meta-parameters in rustc's messages.
+    pub fn meta_param<M: tegula_dsl::MetaParam>(self, value: &M) -> KernelKey {
+        self.meta(value)
+    }
+
+    /// Adds anything that can be hashed.
     pub fn meta<M: Hash + ?Sized>(mut self, value: &M) -> KernelKey {
         value.hash(&mut self.0);
         // A separator, so that ("ab", "c") and ("a", "bc") differ whatever the values' `Hash` does.

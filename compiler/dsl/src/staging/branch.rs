@@ -14,12 +14,10 @@ use crate::tile::Tile;
     message = "`{Self}` is not a condition",
     label = "expected a `bool` or a `Tile<bool>`"
 )]
-pub trait Branch {
-    /// The state of the `if`.
-    type Region: Region;
-    /// Begins.
+pub trait Branch<R: Region> {
+    /// Begins; returns the state of the `if`.
     #[track_caller]
-    fn begin(self) -> Self::Region;
+    fn begin(self) -> R;
 }
 
 /// The state of an `if`.
@@ -51,7 +49,7 @@ pub trait Gives<V>: Region {
 
 /// Begins an `if`.
 #[track_caller]
-pub fn branch<C: Branch>(condition: C) -> C::Region {
+pub fn branch<C: Branch<R>, R: Region>(condition: C) -> R {
     condition.begin()
 }
 
@@ -87,8 +85,8 @@ pub fn merge<R: Gives<V>, V>(region: &mut R, then: Option<V>, otherwise: Option<
 /// An `if` over a `bool`: Rust's.
 pub struct HostBranch(bool);
 
-impl Branch for bool {
-    type Region = HostBranch;
+#[diagnostic::do_not_recommend]
+impl Branch<HostBranch> for bool {
     fn begin(self) -> HostBranch {
         HostBranch(self)
     }
@@ -140,8 +138,8 @@ pub struct DeviceBranch {
     results: Vec<Value>,
 }
 
-impl Branch for Tile<bool> {
-    type Region = DeviceBranch;
+#[diagnostic::do_not_recommend]
+impl Branch<DeviceBranch> for Tile<bool> {
     #[track_caller]
     fn begin(self) -> DeviceBranch {
         DeviceBranch {

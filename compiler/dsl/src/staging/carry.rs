@@ -153,24 +153,26 @@ impl Variables {
     ) {
         let (name, first, count) = self.vars[self.next];
         self.next += 1;
-        let mut seen = 0;
+        let mut seen: Vec<Value> = Vec::new();
         variable.visit(&mut |value| {
-            if seen < count {
-                *value = f(first + seen, *value);
+            if seen.len() < count {
+                *value = f(first + seen.len(), *value);
             }
-            seen += 1;
+            seen.push(*value);
         });
-        if seen != count {
-            let fault = Diagnostic::at(
-                format!("`{name}` holds {count} tiles before this device loop or branch, but {seen} after a part of it"),
-                at,
-            )
-            .note("what is carried through a device loop or branch must hold the same tiles whenever it runs");
-            session::report(&[], fault);
-        }
-        (seen..count).for_each(|missing| {
+        (seen.len()..count).for_each(|missing| {
             f(first + missing, self.entry[first + missing]);
         });
+        if seen.len() != count {
+            let found = seen.len();
+            let fault = Diagnostic::at(format!("`{name}` changes its number of tiles inside a device loop or branch"), at)
+                .label(format!("{count} before it, {found} at the end of a part of it"))
+                .note("the part may run any number of times, or not at all; the tiles must be the same ones after it")
+                .help("give it all its tiles before the loop or branch, and assign to them inside");
+            session::report(&seen, fault);
+            // What is around this region must not report it again.
+            variable.visit(&mut |value| *value = session::poison(session::ty(*value)));
+        }
     }
 
     /// The name of the variable that holds the value at a position of the flat list; `None` for a value that no variable holds.

@@ -1,131 +1,115 @@
-//! `==`, `!=`, `<`, `<=`, `>`, `>=`: `bool` between host values, `Tile<bool>` where the left side is a tile.
+//! `==`, `!=`, `<`, `<=`, `>`, `>=`: `bool` between host values, `Tile<bool>` where one side is a tile.
 //!
-//! Between host values they are for two of one type, which is what lets rustc infer literals (`n == 3`), and, for `==`, for the pairs of string and slice
-//! types that are customary. (An implementation for every pair with `PartialEq` would clash with the one for tiles and host numbers: a crate
-//! downstream might compare tiles with a type of its own.)
+//! What comes out is a parameter of the traits, not an associated type: so implementations for host values and for tiles are told
+//! apart by it, and rustc complains once about a pair that cannot be compared, not again about its result.
 
-use std::borrow::Cow;
+use tegula_ir::element::Element;
 
 use crate::compare::Comparand;
 use crate::tile::Tile;
-use tegula_ir::element::Element;
 
 /// `==` and `!=`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` and `{R}` cannot be compared inside a kernel",
-    label = "no `==` between `{Self}` and `{R}`",
-    note = "host values are compared with their own type; tiles with tiles of the same element type and with host numbers"
+    message = "`{Self}` and `{R}` cannot be compared",
+    label = "no `==` with `{Self}`",
+    note = "a tile is compared with a tile of the same element type or with a host number; `.cast()` converts"
 )]
-pub trait Equal<R: ?Sized> {
-    /// `bool` or `Tile<bool>`.
-    type Out;
+pub trait Equal<R: ?Sized, Out> {
     /// `self == rhs`.
     #[track_caller]
-    fn eq(&self, rhs: &R) -> Self::Out;
+    fn eq(&self, rhs: &R) -> Out;
     /// `self != rhs`.
     #[track_caller]
-    fn ne(&self, rhs: &R) -> Self::Out;
+    fn ne(&self, rhs: &R) -> Out;
 }
 
 /// `<`, `<=`, `>` and `>=`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` and `{R}` cannot be ordered inside a kernel",
-    label = "no `<` between `{Self}` and `{R}`",
-    note = "host values are ordered with their own type; tiles with tiles of the same element type and with host numbers"
+    message = "`{Self}` and `{R}` cannot be ordered",
+    label = "no `<` with `{Self}`",
+    note = "a tile is compared with a tile of the same element type or with a host number; `.cast()` converts"
 )]
-pub trait Ordered<R: ?Sized> {
-    /// `bool` or `Tile<bool>`.
-    type Out;
+pub trait Ordered<R: ?Sized, Out> {
     /// `self < rhs`.
     #[track_caller]
-    fn lt(&self, rhs: &R) -> Self::Out;
+    fn lt(&self, rhs: &R) -> Out;
     /// `self <= rhs`.
     #[track_caller]
-    fn le(&self, rhs: &R) -> Self::Out;
+    fn le(&self, rhs: &R) -> Out;
     /// `self > rhs`.
     #[track_caller]
-    fn gt(&self, rhs: &R) -> Self::Out;
+    fn gt(&self, rhs: &R) -> Out;
     /// `self >= rhs`.
     #[track_caller]
-    fn ge(&self, rhs: &R) -> Self::Out;
+    fn ge(&self, rhs: &R) -> Out;
 }
 
-macro_rules! functions {
-    ($($trait:ident $name:ident $symbol:literal;)+) => {$(
-        #[doc = concat!("`left ", $symbol, " right`.")]
-        #[track_caller]
-        pub fn $name<L: $trait<R> + ?Sized, R: ?Sized>(left: &L, right: &R) -> L::Out {
-            left.$name(right)
-        }
-    )+};
+// Written out rather than by a macro: rustc shows these lines to users.
+
+/// `left == right`.
+#[track_caller]
+pub fn eq<L: Equal<R, Out> + ?Sized, R: ?Sized, Out>(left: &L, right: &R) -> Out {
+    left.eq(right)
 }
 
-functions! {
-    Equal eq "=="; Equal ne "!=";
-    Ordered lt "<"; Ordered le "<="; Ordered gt ">"; Ordered ge ">=";
+/// `left != right`.
+#[track_caller]
+pub fn ne<L: Equal<R, Out> + ?Sized, R: ?Sized, Out>(left: &L, right: &R) -> Out {
+    left.ne(right)
+}
+
+/// `left < right`.
+#[track_caller]
+pub fn lt<L: Ordered<R, Out> + ?Sized, R: ?Sized, Out>(left: &L, right: &R) -> Out {
+    left.lt(right)
+}
+
+/// `left <= right`.
+#[track_caller]
+pub fn le<L: Ordered<R, Out> + ?Sized, R: ?Sized, Out>(left: &L, right: &R) -> Out {
+    left.le(right)
+}
+
+/// `left > right`.
+#[track_caller]
+pub fn gt<L: Ordered<R, Out> + ?Sized, R: ?Sized, Out>(left: &L, right: &R) -> Out {
+    left.gt(right)
+}
+
+/// `left >= right`.
+#[track_caller]
+pub fn ge<L: Ordered<R, Out> + ?Sized, R: ?Sized, Out>(left: &L, right: &R) -> Out {
+    left.ge(right)
 }
 
 #[diagnostic::do_not_recommend]
-impl<A: PartialEq + ?Sized> Equal<A> for A {
-    type Out = bool;
-    fn eq(&self, rhs: &A) -> bool {
+impl<L: PartialEq<R> + ?Sized, R: ?Sized> Equal<R, bool> for L {
+    fn eq(&self, rhs: &R) -> bool {
         self == rhs
     }
-    fn ne(&self, rhs: &A) -> bool {
+    fn ne(&self, rhs: &R) -> bool {
         self != rhs
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<A: PartialOrd + ?Sized> Ordered<A> for A {
-    type Out = bool;
-    fn lt(&self, rhs: &A) -> bool {
+impl<L: PartialOrd<R> + ?Sized, R: ?Sized> Ordered<R, bool> for L {
+    fn lt(&self, rhs: &R) -> bool {
         self < rhs
     }
-    fn le(&self, rhs: &A) -> bool {
+    fn le(&self, rhs: &R) -> bool {
         self <= rhs
     }
-    fn gt(&self, rhs: &A) -> bool {
+    fn gt(&self, rhs: &R) -> bool {
         self > rhs
     }
-    fn ge(&self, rhs: &A) -> bool {
+    fn ge(&self, rhs: &R) -> bool {
         self >= rhs
     }
 }
 
-macro_rules! equal_pairs {
-    ($([$($params:tt)*] $left:ty, $right:ty;)+) => {$(
-        impl<$($params)*> Equal<$right> for $left {
-            type Out = bool;
-            fn eq(&self, rhs: &$right) -> bool {
-                self == rhs
-            }
-            fn ne(&self, rhs: &$right) -> bool {
-                self != rhs
-            }
-        }
-    )+};
-}
-
-equal_pairs! {
-    [] String, str;
-    [] str, String;
-    ['a] String, &'a str;
-    ['a] &'a str, String;
-    ['a] Cow<'a, str>, str;
-    ['a, 'b] Cow<'a, str>, &'b str;
-    [A: PartialEq, const N: usize] Vec<A>, [A; N];
-    ['a, A: PartialEq, const N: usize] Vec<A>, &'a [A; N];
-    ['a, A: PartialEq] Vec<A>, &'a [A];
-    ['a, A: PartialEq] &'a [A], Vec<A>;
-    ['a, A: PartialEq, const N: usize] &'a [A], [A; N];
-    ['a, A: PartialEq, const N: usize] [A; N], &'a [A];
-    [A: PartialEq, const N: usize] [A], [A; N];
-    [A: PartialEq, const N: usize] [A; N], [A];
-}
-
-impl<T: Element, R: Comparand<T>> Equal<R> for Tile<T> {
-    type Out = Tile<bool>;
+#[diagnostic::do_not_recommend]
+impl<T: Element, R: Comparand<T>> Equal<R, Tile<bool>> for Tile<T> {
     #[track_caller]
     fn eq(&self, rhs: &R) -> Tile<bool> {
         self.eq_(*rhs)
@@ -136,8 +120,8 @@ impl<T: Element, R: Comparand<T>> Equal<R> for Tile<T> {
     }
 }
 
-impl<T: Element, R: Comparand<T>> Ordered<R> for Tile<T> {
-    type Out = Tile<bool>;
+#[diagnostic::do_not_recommend]
+impl<T: Element, R: Comparand<T>> Ordered<R, Tile<bool>> for Tile<T> {
     #[track_caller]
     fn lt(&self, rhs: &R) -> Tile<bool> {
         Tile::lt(*self, *rhs)
@@ -159,11 +143,11 @@ impl<T: Element, R: Comparand<T>> Ordered<R> for Tile<T> {
 /// A host number on the left of a tile (a literal there is moved to the right by the macro).
 macro_rules! host_left {
     ($($host:ty),+) => {$(
-        impl<T: Element> Equal<Tile<T>> for $host
+        #[diagnostic::do_not_recommend]
+        impl<T: Element> Equal<Tile<T>, Tile<bool>> for $host
         where
             $host: Comparand<T>,
         {
-            type Out = Tile<bool>;
             #[track_caller]
             fn eq(&self, rhs: &Tile<T>) -> Tile<bool> {
                 rhs.eq_(*self)
@@ -174,11 +158,11 @@ macro_rules! host_left {
             }
         }
 
-        impl<T: Element> Ordered<Tile<T>> for $host
+        #[diagnostic::do_not_recommend]
+        impl<T: Element> Ordered<Tile<T>, Tile<bool>> for $host
         where
             $host: Comparand<T>,
         {
-            type Out = Tile<bool>;
             #[track_caller]
             fn lt(&self, rhs: &Tile<T>) -> Tile<bool> {
                 Tile::gt(*rhs, *self)

@@ -32,9 +32,6 @@ pub trait MetaParam: Clone + Hash + Debug + 'static {}
 #[diagnostic::do_not_recommend]
 impl<M: Clone + Hash + Debug + 'static> MetaParam for M {}
 
-/// Asks that a type can be a meta-parameter.
-pub fn meta_param<M: MetaParam>() {}
-
 /// The name of a specialised kernel: an identifier of the function's name and what it is generic over (`rms_norm_bf16`).
 pub fn kernel_name(function: &str, generics: &[String]) -> String {
     let mut name = sanitised(function);

@@ -5,38 +5,67 @@ use super::branch::HostBranch;
 use super::for_loop::HostLoop;
 use super::while_loop::While;
 
-macro_rules! jumps {
-    ($($trait:ident $jump:literal $message:literal $note:literal;)+) => {$(
-        #[doc = concat!("A region that ", $jump, " may leave.")]
-        #[diagnostic::on_unimplemented(message = $message, label = "inside a device loop or branch", note = $note)]
-        pub trait $trait {}
-        impl $trait for HostBranch {}
-        impl<I> $trait for HostLoop<I> {}
-        impl $trait for While<bool> {}
-    )+};
-}
+/// A region that `break` may leave.
+#[diagnostic::on_unimplemented(
+    message = "`break` cannot leave a device loop or branch",
+    label = "inside a device loop or branch",
+    note = "every round runs to its end on the device: write `while` with the condition, or mask what the remaining rounds do"
+)]
+pub trait MayBreak {}
 
-jumps! {
-    MayBreak "`break`" "`break` cannot leave a device loop or branch"
-        "the loop is not unrolled while staging, so there is nothing to break out of: write `while` with the condition, or mask what the remaining rounds do";
-    MayContinue "`continue`" "`continue` cannot leave a device branch"
-        "both branches are staged: put the rest of the body into the other branch, or mask it with `select`";
-    MayReturn "`return`" "`return` cannot leave a device loop or branch"
-        "both branches are staged: put the rest of the function into the other branch";
-    MayTry "`?`" "`?` cannot leave a device loop or branch"
-        "staging goes on after the loop or branch: handle the error before it";
-}
+/// A region that `continue` may leave.
+#[diagnostic::on_unimplemented(
+    message = "`continue` cannot leave a device branch",
+    label = "inside a device branch",
+    note = "both branches are staged: put the rest of the body into the other branch, or mask it with `select`"
+)]
+pub trait MayContinue {}
+
+/// A region that `return` may leave.
+#[diagnostic::on_unimplemented(
+    message = "`return` cannot leave a device loop or branch",
+    label = "inside a device loop or branch",
+    note = "all of it is staged: put the rest of the function into the other branch"
+)]
+pub trait MayReturn {}
+
+/// A region that `?` may leave.
+#[diagnostic::on_unimplemented(
+    message = "`?` cannot leave a device loop or branch",
+    label = "inside a device loop or branch",
+    note = "all of it is staged: handle the error before the loop or branch"
+)]
+pub trait MayTry {}
+
+/// Host control flow, which anything may leave: a region, or pairs of them.
+trait HostRegion {}
+
+impl HostRegion for HostBranch {}
+impl<I> HostRegion for HostLoop<I> {}
+impl HostRegion for While<bool> {}
+
+impl<R: HostRegion> HostRegion for &R {}
+impl<A: HostRegion, B: HostRegion> HostRegion for (A, B) {}
+
+#[diagnostic::do_not_recommend]
+impl<R: HostRegion> MayBreak for R {}
+#[diagnostic::do_not_recommend]
+impl<R: HostRegion> MayContinue for R {}
+#[diagnostic::do_not_recommend]
+impl<R: HostRegion> MayReturn for R {}
+#[diagnostic::do_not_recommend]
+impl<R: HostRegion> MayTry for R {}
 
 /// Allows `break`.
-pub fn may_break<R: MayBreak>(_: &R) {}
+pub fn may_break<R: MayBreak>(_: R) {}
 
 /// Allows `continue` of an outer loop, or out of a branch.
-pub fn may_continue<R: MayContinue>(_: &R) {}
+pub fn may_continue<R: MayContinue>(_: R) {}
 
 /// Allows `return`.
-pub fn may_return<R: MayReturn>(_: &R) {}
+pub fn may_return<R: MayReturn>(_: R) {}
 
 /// Allows `?` on what is passed through.
-pub fn may_try<R: MayTry, T>(_: &R, fallible: T) -> T {
+pub fn may_try<R: MayTry, T>(_: R, fallible: T) -> T {
     fallible
 }

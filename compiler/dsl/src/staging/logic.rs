@@ -5,53 +5,67 @@ use tegula_ir::Shape;
 
 use crate::tile::{Operand, Tile};
 
-macro_rules! logic {
-    ($($trait:ident $name:ident $symbol:literal $bit:tt $decides:literal;)+) => {$(
-        #[doc = concat!("`left ", $symbol, " right`.")]
-        #[diagnostic::on_unimplemented(
-            message = "no `&&` or `||` between `{Self}` and `{R}`",
-            label = "expected `bool` or `Tile<bool>` on both sides"
-        )]
-        pub trait $trait<R> {
-            /// `bool` or `Tile<bool>`.
-            type Out;
-            /// Evaluates.
-            #[track_caller]
-            fn $name(self, rhs: impl FnOnce() -> R) -> Self::Out;
-        }
-
-        #[doc = concat!("`left ", $symbol, " right`.")]
-        #[track_caller]
-        pub fn $name<L: $trait<R>, R>(left: L, right: impl FnOnce() -> R) -> L::Out {
-            left.$name(right)
-        }
-
-        impl $trait<bool> for bool {
-            type Out = bool;
-            fn $name(self, rhs: impl FnOnce() -> bool) -> bool {
-                if self == $decides { $decides } else { rhs() }
-            }
-        }
-
-        impl $trait<Tile<bool>> for bool {
-            type Out = Tile<bool>;
-            #[track_caller]
-            fn $name(self, rhs: impl FnOnce() -> Tile<bool>) -> Tile<bool> {
-                if self == $decides { Tile::from_value($decides.stage_like(Shape::SCALAR)) } else { rhs() }
-            }
-        }
-
-        impl<R: Operand<bool>> $trait<R> for Tile<bool> {
-            type Out = Tile<bool>;
-            #[track_caller]
-            fn $name(self, rhs: impl FnOnce() -> R) -> Tile<bool> {
-                self $bit rhs()
-            }
-        }
-    )+};
+/// `&&` and `||`. As with comparisons, what comes out is a parameter.
+#[diagnostic::on_unimplemented(
+    message = "no `&&` or `||` between `{Self}` and `{R}`",
+    label = "expected `bool` or `Tile<bool>`"
+)]
+pub trait Logic<R, Out> {
+    /// `self && rhs()`.
+    #[track_caller]
+    fn and(self, rhs: impl FnOnce() -> R) -> Out;
+    /// `self || rhs()`.
+    #[track_caller]
+    fn or(self, rhs: impl FnOnce() -> R) -> Out;
 }
 
-logic! {
-    And and "&&" & false;
-    Or or "||" | true;
+/// `left && right`.
+#[track_caller]
+pub fn and<L: Logic<R, Out>, R, Out>(left: L, right: impl FnOnce() -> R) -> Out {
+    left.and(right)
+}
+
+/// `left || right`.
+#[track_caller]
+pub fn or<L: Logic<R, Out>, R, Out>(left: L, right: impl FnOnce() -> R) -> Out {
+    left.or(right)
+}
+
+#[diagnostic::do_not_recommend]
+impl Logic<bool, bool> for bool {
+    fn and(self, rhs: impl FnOnce() -> bool) -> bool {
+        self && rhs()
+    }
+    fn or(self, rhs: impl FnOnce() -> bool) -> bool {
+        self || rhs()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Logic<Tile<bool>, Tile<bool>> for bool {
+    #[track_caller]
+    fn and(self, rhs: impl FnOnce() -> Tile<bool>) -> Tile<bool> {
+        if self { rhs() } else { constant(false) }
+    }
+    #[track_caller]
+    fn or(self, rhs: impl FnOnce() -> Tile<bool>) -> Tile<bool> {
+        if self { constant(true) } else { rhs() }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<R: Operand<bool>> Logic<R, Tile<bool>> for Tile<bool> {
+    #[track_caller]
+    fn and(self, rhs: impl FnOnce() -> R) -> Tile<bool> {
+        self & rhs()
+    }
+    #[track_caller]
+    fn or(self, rhs: impl FnOnce() -> R) -> Tile<bool> {
+        self | rhs()
+    }
+}
+
+#[track_caller]
+fn constant(x: bool) -> Tile<bool> {
+    Tile::from_value(x.stage_like(Shape::SCALAR))
 }

@@ -15,9 +15,10 @@
 //! | `for` | make arguments | body | yield | – | – | [`next`] | take results |
 //! | `while` | make arguments | condition | forward, make arguments | body | yield | [`again`] | take results |
 //!
-//! # Coherence
-//! The host implementations are blanket ones (`impl<A: PartialOrd> … for A`, `impl<I: IntoIterator> … for I`). They do not clash with those for tiles
-//! because [`Tile`](crate::Tile) is local and implements none of `PartialEq`, `PartialOrd` and `Iterator`; it must stay so.
+//! # Inference
+//! The host implementations are blanket ones (`impl<L: PartialEq<R>, R> … for L`, `impl<I: IntoIterator> … for I`). They give way to those for tiles because
+//! [`Tile`](crate::Tile) and [`DeviceRange`](crate::DeviceRange) implement none of `PartialEq`, `PartialOrd` and `Iterator`; it must stay so. That there is
+//! one implementation that fits is what lets rustc find the types of literals: `x > 0.0`, `n == 3`, `0..n`.
 
 mod branch;
 mod carry;
@@ -35,8 +36,8 @@ pub use branch::{
 pub use carry::{Carries, Carry, carry};
 pub use compare::{Equal, Ordered, eq, ge, gt, le, lt, ne};
 pub use for_loop::{DeviceLoop, HostLoop, IntoLoop, StagedLoop, for_loop, next};
-pub use kernel::{KernelDef, MetaParam, kernel_name, meta_param};
+pub use kernel::{KernelDef, MetaParam, kernel_name};
 pub use leave::{MayBreak, MayContinue, MayReturn, MayTry, may_break, may_continue, may_return, may_try};
-pub use logic::{And, Or, and, or};
+pub use logic::{Logic, and, or};
 pub use range::{Lower, Upper, range, range_from};
 pub use while_loop::{Condition, DeviceWhile, While, again, condition, enter_body, while_loop};

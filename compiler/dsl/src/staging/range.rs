@@ -7,64 +7,59 @@ use tegula_ir::Shape;
 use crate::range::{DeviceRange, IndexElement};
 use crate::tile::{Operand, Scalar, Tile};
 
-/// A lower bound that goes with the upper bound `Hi`.
+/// A lower bound that goes with the upper bound `Hi`. As with comparisons, what comes out is a parameter: a `Range` of host
+/// integers, or a `DeviceRange`.
 #[diagnostic::on_unimplemented(
     message = "no range from `{Self}` to `{Hi}`",
-    label = "expected integers of one type on both sides, host or device",
+    label = "expected an integer, host or device, of the other bound's type",
     note = "element types are converted explicitly: `.cast::<i32>()`"
 )]
-pub trait Lower<Hi> {
-    /// A `Range` of host integers, or a `DeviceRange`.
-    type Range;
+pub trait Lower<Hi, Out> {
     /// `self..hi`.
     #[track_caller]
-    fn up_to(self, hi: Hi) -> Self::Range;
+    fn up_to(self, hi: Hi) -> Out;
 }
 
 /// An upper bound that goes with the lower bound `Lo`, a literal.
 #[diagnostic::on_unimplemented(
     message = "no range from `{Lo}` to `{Self}`",
-    label = "expected integers of one type on both sides, host or device"
+    label = "expected an integer, host or device"
 )]
-pub trait Upper<Lo> {
-    /// A `Range` of host integers, or a `DeviceRange`.
-    type Range;
+pub trait Upper<Lo, Out> {
     /// `lo..self`.
     #[track_caller]
-    fn down_to(self, lo: Lo) -> Self::Range;
+    fn down_to(self, lo: Lo) -> Out;
 }
 
 /// `lo..hi`.
 #[track_caller]
-pub fn range<Lo: Lower<Hi>, Hi>(lo: Lo, hi: Hi) -> Lo::Range {
+pub fn range<Lo: Lower<Hi, Out>, Hi, Out>(lo: Lo, hi: Hi) -> Out {
     lo.up_to(hi)
 }
 
 /// `lo..hi` where `lo` is a literal, whose type is `hi`'s to decide.
 #[track_caller]
-pub fn range_from<Lo, Hi: Upper<Lo>>(lo: Lo, hi: Hi) -> Hi::Range {
+pub fn range_from<Lo, Hi: Upper<Lo, Out>, Out>(lo: Lo, hi: Hi) -> Out {
     hi.down_to(lo)
 }
 
-// What makes a host range implements `PartialOrd`, and tiles do not: that keeps the two implementations apart.
+// What makes a host range implements `PartialOrd`, and tiles do not: so for tiles only the implementation below comes into question.
 #[diagnostic::do_not_recommend]
-impl<A: PartialOrd> Lower<A> for A {
-    type Range = Range<A>;
+impl<A: PartialOrd> Lower<A, Range<A>> for A {
     fn up_to(self, hi: A) -> Range<A> {
         self..hi
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<A: PartialOrd> Upper<A> for A {
-    type Range = Range<A>;
+impl<A: PartialOrd> Upper<A, Range<A>> for A {
     fn down_to(self, lo: A) -> Range<A> {
         lo..self
     }
 }
 
-impl<T: IndexElement, R: Operand<T>> Lower<R> for Scalar<T> {
-    type Range = DeviceRange<T>;
+#[diagnostic::do_not_recommend]
+impl<T: IndexElement, R: Operand<T>> Lower<R, DeviceRange<T>> for Scalar<T> {
     #[track_caller]
     fn up_to(self, hi: R) -> DeviceRange<T> {
         let hi: Scalar<T> = Tile::from_value(hi.stage_like(Shape::SCALAR));
@@ -72,8 +67,8 @@ impl<T: IndexElement, R: Operand<T>> Lower<R> for Scalar<T> {
     }
 }
 
-impl<T: IndexElement, R: Operand<T>> Upper<R> for Scalar<T> {
-    type Range = DeviceRange<T>;
+#[diagnostic::do_not_recommend]
+impl<T: IndexElement, R: Operand<T>> Upper<R, DeviceRange<T>> for Scalar<T> {
     #[track_caller]
     fn down_to(self, lo: R) -> DeviceRange<T> {
         crate::range::range(lo, self)
@@ -82,11 +77,11 @@ impl<T: IndexElement, R: Operand<T>> Upper<R> for Scalar<T> {
 
 macro_rules! host_lower {
     ($($host:ty),+) => {$(
-        impl<T: IndexElement> Lower<Scalar<T>> for $host
+        #[diagnostic::do_not_recommend]
+        impl<T: IndexElement> Lower<Scalar<T>, DeviceRange<T>> for $host
         where
             $host: Operand<T>,
         {
-            type Range = DeviceRange<T>;
             #[track_caller]
             fn up_to(self, hi: Scalar<T>) -> DeviceRange<T> {
                 crate::range::range(self, hi)

@@ -1,0 +1,62 @@
+//! Kernels with faults that only staging finds. `diagnostics.rs` has what is said of them, with the line numbers of this file.
+
+use tegula::prelude::*;
+
+#[kernel]
+pub fn shapes(x: View<f32, 2>, n: Scalar<i32>, m: usize) {
+    let a = x.load([0, 0], [m, 64]);
+    let b = x.load([0, 0], [32, m]);
+    let mut acc = dot(a, b);
+    for i in 0..n {
+        if i > 3 {
+            acc = a;
+        }
+    }
+    let mut row = a.sum(1);
+    for _ in 0..n {
+        row = a.sum(0);
+    }
+    let mut s = n;
+    while a > 0.0 {
+        s += 1;
+    }
+    let wide = if n > 0 { row.expand(0) } else { a };
+    let _ = wide + 1.0;
+}
+
+#[kernel]
+pub fn structure(x: Scalar<f32>, n: Scalar<i32>) {
+    let mut all = vec![x];
+    let mut maybe = None;
+    let mut last = x;
+    for _ in 0..n {
+        all.push(x);
+        if x > 0.0 {
+            maybe = Some(x);
+        }
+        let y = x + 1.0;
+        hide(&last, y);
+        last = y;
+    }
+    let _ = (all, maybe, last);
+}
+
+fn hide(_: &Scalar<f32>, _: Scalar<f32>) {}
+
+struct Hidden(Scalar<f32>);
+
+impl Hidden {
+    fn advance(&mut self) {
+        self.0 += 1.0;
+    }
+}
+
+/// A method that takes `&mut self` cannot be told from others: what it does is found when it is used.
+#[kernel]
+pub fn unseen(x: Scalar<f32>, n: Scalar<i32>, y: PtrMut<f32>) {
+    let mut hidden = Hidden(x);
+    for _ in 0..n {
+        hidden.advance();
+    }
+    y.store(hidden.0);
+}
