@@ -4,12 +4,12 @@ use std::panic::Location;
 
 use tegula_ir::element::{Element, Int};
 use tegula_ir::op::Assumption;
-use tegula_ir::{Opcode, Value};
+use tegula_ir::{Opcode, Shape, Value};
 
-use crate::broadcast::shape_of;
+use crate::broadcast::{shape_of, unify};
 use crate::diagnostic::Diagnostic;
 use crate::pointer::{Ptr, PtrMut};
-use crate::session::{self, emit_value};
+use crate::session::{self, Values, emit_value};
 use crate::tile::Tile;
 
 /// What [`print()`] can show.
@@ -36,7 +36,8 @@ impl<T: Element> Printable for PtrMut<T> {
     }
 }
 
-/// Prints a message and values when the kernel runs, one line an element, prefixed with the program and the element's index.
+/// Prints a message and values when the kernel runs, one line an element, prefixed with the program and the element's index. Values whose
+/// shapes broadcast together are printed side by side.
 ///
 /// A `{}` in the message stands for the next value; without any, the values follow the message.
 #[track_caller]
@@ -49,6 +50,11 @@ pub fn print(message: &str, values: &[&dyn Printable]) {
         session::report(&values, fault);
         return;
     }
+    let shapes: Vec<Shape> = values.iter().map(|&v| shape_of(v)).collect();
+    let values = match shapes.iter().try_fold(Shape::SCALAR, |all, s| all.broadcast(s)) {
+        Some(_) => unify("`print`", &values),
+        None => Values::from_vec(values),
+    };
     session::emit(Opcode::Print { message: message.to_owned() }, &values, &[]);
 }
 

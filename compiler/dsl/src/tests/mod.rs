@@ -5,6 +5,7 @@ mod faults;
 mod kernels;
 mod literals;
 mod philox;
+mod run;
 
 use tegula_ir::Kernel;
 use tegula_ir::kernel::KernelHints;

@@ -1,34 +1,12 @@
 //! Philox against the known answers of the Random123 distribution (`kat_vectors`, philox4x32 10).
 
-use tegula_ir::op::{BinaryOp, Literal};
-use tegula_ir::{Kernel, Opcode, Value};
-
+use super::run::values;
 use super::staged;
 use crate::create::constant;
-use crate::{Argument, Scalar, philox, randint4x};
+use crate::{Argument, Scalar, Tile, philox, randint4x};
 
-/// The value of an expression over u32 and u64 scalars.
-fn evaluate(kernel: &Kernel, value: Value) -> u64 {
-    let op = &kernel.ops[kernel.def_op(value).expect("no arguments")];
-    let bits = kernel.ty(value).value_elem().expect("a scalar").bits();
-    let operand = |i: usize| evaluate(kernel, op.operands[i]);
-    let wide = match op.opcode {
-        Opcode::Const(Literal::Int(x)) => x as u64,
-        Opcode::Cast(_) => operand(0),
-        Opcode::Binary(BinaryOp::Add) => operand(0).wrapping_add(operand(1)),
-        Opcode::Binary(BinaryOp::Mul) => operand(0).wrapping_mul(operand(1)),
-        Opcode::Binary(BinaryOp::MulHi) if bits == 32 => (operand(0) * operand(1)) >> 32,
-        Opcode::Binary(BinaryOp::Xor) => operand(0) ^ operand(1),
-        Opcode::Binary(BinaryOp::Shr) => operand(0) >> operand(1),
-        ref other => panic!("not needed by Philox: {other:?}"),
-    };
-    if bits == 32 { wide as u32 as u64 } else { wide }
-}
-
-fn words(make: impl FnOnce() -> [crate::Tile<u32>; 4]) -> [u32; 4] {
-    let mut values = Vec::new();
-    let kernel = staged(|| values.extend(make().map(|t| t.value()))).unwrap();
-    std::array::from_fn(|i| evaluate(&kernel, values[i]) as u32)
+fn words(make: impl Fn() -> [Tile<u32>; 4]) -> [u32; 4] {
+    std::array::from_fn(|i| values(|| make()[i])[0])
 }
 
 #[test]

@@ -9,31 +9,46 @@ use super::program::{Print, Slot};
 use crate::numerics::{bits_to_f64, convert::bits_to_int};
 use crate::types::{Elem, ElemType};
 
-/// `program (0, 0, 0) [1, 2]: message: 1.5 7`: the values of a tile's element side by side where the shapes agree.
+/// `program (0, 0, 0) [1, 2]: message 1.5 7`: the values of a tile's element side by side where the shapes agree, each in its place `{}` of
+/// the message or after it.
 pub(super) fn render<'a>(p: &Print, id: [u32; 3], slot: impl Fn(Slot) -> &'a Buffer) -> String {
     let [x, y, z] = id;
     let mut out = String::new();
-    let start = |out: &mut String, at: &str| {
-        let _ = write!(out, "program ({x}, {y}, {z}){at}: {}", p.message);
+    let mut line = |at: &str, values: &[String]| {
+        let _ = writeln!(out, "program ({x}, {y}, {z}){at}: {}", fill(&p.message, values));
     };
     if p.values.is_empty() {
-        start(&mut out, "");
-        out.push('\n');
+        line("", &[]);
     }
     let mut rest = &p.values[..];
     while let Some(&(_, _, shape)) = rest.first() {
         let group = rest.iter().take_while(|(_, _, s)| *s == shape).count();
         for i in 0..shape.num_elements() as usize {
             let at = coordinates(shape, i);
-            start(&mut out, &if at.is_empty() { String::new() } else { format!(" {at:?}") });
-            for &(s, ty, _) in &rest[..group] {
-                let _ = write!(out, " {}", element(slot(s), ty, i));
-            }
-            out.push('\n');
+            let at = if at.is_empty() { String::new() } else { format!(" {at:?}") };
+            let values: Vec<String> =
+                rest[..group].iter().map(|&(s, ty, _)| element(slot(s), ty, i)).collect();
+            line(&at, &values);
         }
         rest = &rest[group..];
     }
     out
+}
+
+/// The message with values in its places, and those without a place after it.
+fn fill(message: &str, values: &[String]) -> String {
+    let mut values = values.iter();
+    let mut pieces = message.split("{}");
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        text.push_str(values.next().map_or("{}", String::as_str));
+        text.push_str(piece);
+    }
+    for value in values {
+        text.push(' ');
+        text.push_str(value);
+    }
+    text
 }
 
 fn element(buffer: &Buffer, ty: ElemType, i: usize) -> String {
