@@ -44,6 +44,14 @@ atomic_elements! {
 }
 
 /// How an atomic orders and masks: acquire-release at GPU scope, everywhere, unless said otherwise.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let counter = PtrMut::<i32>::declare("counter");
+/// atomic_add_with(counter, 1, AtomicOptions::new().relaxed());
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AtomicOptions {
     order: MemOrder,

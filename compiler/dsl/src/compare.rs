@@ -60,7 +60,15 @@ comparisons! {
     ne_ Ne "!=" "different";
 }
 
-/// `if_true` where `cond` holds, `if_false` elsewhere; all three broadcast together. One of the two may be a host number.
+/// `if_true` where `cond` holds, `if_false` elsewhere; all three broadcast together. Both may be host numbers.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let x = zeros::<f32>([16, 64]);
+/// let relu = select(x.gt(0.0), x, 0.0);
+/// # }).unwrap();
+/// ```
 #[track_caller]
 pub fn select<T: Element>(cond: Tile<bool>, if_true: impl Operand<T>, if_false: impl Operand<T>) -> Tile<T> {
     let like = cond.shape();

@@ -53,6 +53,13 @@ pub fn arange(start: usize, end: usize) -> Tile<i32> {
 }
 
 /// A tile with `value` (a host number or a scalar) everywhere.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// let m = full::<f32>([128], f64::NEG_INFINITY);
+/// # }).unwrap();
+/// ```
 #[track_caller]
 pub fn full<T: Element>(shape: impl IntoShape, value: impl Operand<T>) -> Tile<T> {
     match check_shape("`full`", &shape) {

@@ -58,7 +58,15 @@ pub fn print(message: &str, values: &[&dyn Printable]) {
     session::emit(Opcode::Print { message: message.to_owned() }, &values, &[]);
 }
 
-/// Prints when the kernel runs: `device_print!("row {}: {}", row, x)`. See [`print`](crate::print()).
+/// Prints when the kernel runs. See [`print`](crate::print()).
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let x = arange(0, 8);
+/// device_print!("row {}: {}", program_id(0), x);
+/// # }).unwrap();
+/// ```
 #[macro_export]
 macro_rules! device_print {
     ($message:expr $(, $value:expr)* $(,)?) => {

@@ -40,13 +40,30 @@ macro_rules! dot_types {
 dot_types!(f64 => f64, f32 => f32, f16 => f32, bf16 => f32, i8 => i32, u8 => i32, f8e4m3 => f32, f8e5m2 => f32);
 impl DotInto<f16> for f16 {}
 
-/// a · b: `[m, k]` by `[k, n]` gives `[m, n]`, and with a leading batch dimension `[b, m, k]` by `[b, k, n]` gives `[b, m, n]`.
+/// a · b, accumulated from zero in [`DotElem::Acc`]: `[m, k]` by `[k, n]` gives `[m, n]`, and with a leading batch dimension `[b, m, k]` by `[b, k, n]` gives `[b, m, n]`.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let (a, b) = (zeros::<bf16>([16, 32]), zeros::<bf16>([32, 64]));
+/// let c = dot(a, b); // of bf16: in f32
+/// let d = dot(a.cast::<f32>(), b.cast::<f32>()).tf32();
+/// # }).unwrap();
+/// ```
 #[track_caller]
 pub fn dot<A: DotElem>(a: Tile<A>, b: Tile<A>) -> Tile<A::Acc> {
     product(a, b, None)
 }
 
-/// a · b + acc.
+/// a · b + acc, in the type of `acc`.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let (a, b) = (zeros::<f16>([16, 32]), zeros::<f16>([32, 64]));
+/// let c: Tile<f16> = dot_acc(a, b, zeros([16, 64]));
+/// # }).unwrap();
+/// ```
 #[track_caller]
 pub fn dot_acc<A: DotInto<C>, C: Element>(a: Tile<A>, b: Tile<A>, acc: Tile<C>) -> Tile<C> {
     product(a, b, Some(acc))

@@ -6,6 +6,27 @@
 //! ranks of views; tile shapes, which come from run-time configurations, are checked here, and what is wrong is reported
 //! as [`Diagnostics`] that point into the user's source.
 //!
+//! ```
+//! use tegula_dsl::{Argument, prelude::*};
+//!
+//! /// y = x / rms(x), one row a program.
+//! fn rms_norm<T: Float>(x: View<T, 2>, y: ViewMut<T, 2>, eps: Scalar<f32>, block: usize) {
+//!     let row = program_id(0);
+//!     let xs = x.load((row, 0), [1, block]).cast::<f32>();
+//!     let mean = (xs * xs).sum(1) / x.dim(1).cast::<f32>();
+//!     y.store((row, 0), (xs * rsqrt(mean + eps).expand(1)).cast::<T>());
+//! }
+//!
+//! let kernel = tegula_dsl::stage("rms_norm", Default::default(), || {
+//!     let (x, y) = (View::<bf16, 2>::declare("x"), ViewMut::declare("y"));
+//!     rms_norm(x, y, Scalar::declare("eps"), 1024);
+//! })?;
+//! println!("{kernel}");
+//! # Ok::<(), tegula_dsl::Diagnostics>(())
+//! ```
+//!
+//! (The macro `#[kernel]` writes the lower half, and lets `if`, `for`, `while` and comparisons work on tiles.)
+//!
 //! The crate knows tile IR only: neither LLVM nor CUDA.
 
 mod argument;
@@ -17,6 +38,7 @@ mod create;
 mod debug;
 pub mod diagnostic;
 mod dot;
+pub mod from_triton;
 mod math;
 mod modifier;
 mod offset;

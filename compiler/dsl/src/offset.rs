@@ -59,6 +59,14 @@ into_offset! {
 }
 
 /// Any offset as an [`Offset`], so that an array can hold a mix.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let x = View::<f32, 2>::declare("x");
+/// let tile = x.load([offset(program_id(0)), offset(0)], [1, 64]);
+/// # }).unwrap();
+/// ```
 pub fn offset(x: impl IntoOffset) -> Offset {
     x.into_offset()
 }

@@ -19,6 +19,15 @@ use crate::shape::{IntoAxis, IntoShape};
 use crate::tile::{Operand, Tile, int_constant};
 
 /// A tile (or a scalar) of pointers to elements that are only read.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let (x, n) = (Ptr::<f32>::declare("x"), Scalar::<i32>::declare("n"));
+/// let at = program_id(0) * 256 + arange(0, 256);
+/// let values = (x + at).load_masked(at.lt(n), 0.0);
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct Ptr<T: Element> {
     value: Value,

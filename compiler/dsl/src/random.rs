@@ -59,6 +59,14 @@ fn uniform(word: Tile<u32>) -> Tile<f32> {
 }
 
 /// A uniform random number in [0, 1) for each offset: a multiple of 2⁻²⁴.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let seed = Scalar::<u64>::declare("seed");
+/// let keep = rand(seed, program_id(0) * 256 + arange(0, 256)).ge(0.1); // dropout
+/// # }).unwrap();
+/// ```
 #[track_caller]
 pub fn rand<O: Int>(seed: impl Operand<u64>, offset: Tile<O>) -> Tile<f32> {
     uniform(randint(seed, offset))

@@ -46,7 +46,16 @@ pub struct DeviceRange<T: IndexElement = i32> {
     index: PhantomData<T>,
 }
 
-/// The device range from `lo` to below `hi`.
+/// The device range from `lo` to below `hi`. Inside `#[kernel]`, `for k in range(0, n) { … }` is a loop of the kernel, also when both ends are
+/// known when it is staged.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let x = View::<f32, 1>::declare("x");
+/// let blocks = range(0, x.dim(0)).step_by(64).stages(3);
+/// # }).unwrap();
+/// ```
 #[track_caller]
 pub fn range<H: RangeEnd>(lo: impl Operand<H::Index>, hi: H) -> DeviceRange<H::Index> {
     DeviceRange {

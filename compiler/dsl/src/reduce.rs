@@ -95,9 +95,13 @@ fn combine_region<X: Tiles>(
 /// Folds dimension `axis` of a tile, or of several tiles at once, away with a function of two elements (of two tuples, for several), which
 /// must be associative and commutative up to rounding; the order is unspecified.
 ///
-/// ```ignore
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let x = zeros::<f32>([16, 64]);
 /// // The sum and the sum of squares, in one pass.
 /// let (s, q) = reduce((x, x * x), 1, |a, b| (a.0 + b.0, a.1 + b.1));
+/// # }).unwrap();
 /// ```
 #[track_caller]
 pub fn reduce<X: Tiles>(inputs: X, axis: impl IntoAxis, combine: impl FnOnce(X, X) -> X) -> X {
@@ -130,6 +134,14 @@ fn scan_along<X: Tiles>(inputs: X, axis: impl IntoAxis, reverse: bool, combine: 
 
 /// The inclusive prefix combination along `axis`, of a tile or of several at once: element i of the result combines elements 0 to i. The function must
 /// be associative.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let x = zeros::<f32>([16, 64]);
+/// let running_maximum = scan(x, 1, |a, b| max(a, b));
+/// # }).unwrap();
+/// ```
 #[track_caller]
 pub fn scan<X: Tiles>(inputs: X, axis: impl IntoAxis, combine: impl FnOnce(X, X) -> X) -> X {
     scan_along(inputs, axis, false, combine)

@@ -15,6 +15,19 @@ use tegula_ir::element::{Element, Float, Num};
 /// A tile of elements of type `T`, or a scalar: a handle, copied freely.
 ///
 /// Its shape is known when the kernel is staged ([`Tile::shape`]); every extent is a power of two.
+///
+/// Operators work element by element on tiles of one element type. Shapes broadcast as in NumPy: aligned at the last dimension, extents of 1
+/// stretch. Host numbers can stand on either side; on the left of an operator a host float is an `f64` and a host integer a
+/// `usize`, so that rustc knows the type of a literal there.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let x = zeros::<f32>([16, 64]);
+/// let y = 1.0 - x * 0.5; // for every float type
+/// let scores = y / y.sum(1).expand(1); // [16, 64] / [16, 1]
+/// # }).unwrap();
+/// ```
 pub struct Tile<T: Element> {
     value: Value,
     elem: PhantomData<T>,

@@ -65,6 +65,14 @@ macro_rules! views {
             }
 
             /// The tile of this shape that starts at `offsets` (in elements). What lies outside of the view is 0.
+            ///
+            /// ```
+            /// # use tegula_dsl::{Argument, prelude::*};
+            /// # tegula_dsl::stage("k", Default::default(), || {
+            /// # let x = View::<f32, 2>::declare("x");
+            /// let row = x.load((program_id(0), 0), [1, 64]).evict_first();
+            /// # }).unwrap();
+            /// ```
             #[track_caller]
             pub fn load(self, offsets: impl Offsets<R>, shape: [usize; R]) -> Tile<T> {
                 load(self.value, offsets, shape, Padding::Zero)
