@@ -121,6 +121,9 @@ pub enum LaunchError {
         /// What happened and what to do next.
         message: String,
     },
+    /// The device failed outside of a launch, as while a graph was recorded.
+    #[error(transparent)]
+    Other(#[from] Error),
     /// The device failed.
     #[error("kernel `{kernel}`: {error}")]
     Device {
