@@ -28,6 +28,8 @@ pub(crate) enum Access {
 pub(crate) struct Buffer {
     device: Device,
     bytes: usize,
+    /// The device address; 0 for an empty buffer.
+    address: u64,
     /// `None` if `bytes` is 0, and while dropping.
     raw: Option<Box<dyn RawMemory>>,
     /// Streams whose work since the last write is ordered behind that write, the writer among them.
@@ -48,6 +50,7 @@ impl Buffer {
         Ok(Arc::new(Buffer {
             device: device.clone(),
             bytes,
+            address: raw.as_ref().map_or(0, |r| r.address()),
             raw,
             users: AtomicU64::new(stream.bit()),
             writer: AtomicU64::new(stream.bit()),
@@ -64,7 +67,7 @@ impl Buffer {
 
     /// The device address; 0 for an empty buffer.
     pub(crate) fn address(&self) -> u64 {
-        self.raw.as_ref().map_or(0, |r| r.address())
+        self.address
     }
 
     /// The backend's memory; `None` for an empty buffer.

@@ -3,7 +3,6 @@
 //! The parameters of a PTX entry lie one behind the other, each aligned to its own size (PTX ISA, "Kernel Function Parameters"; the driver takes
 //! such a block as `CU_LAUNCH_PARAM_BUFFER_POINTER`). Where each lies is worked out once, when the kernel is loaded.
 
-use smallvec::SmallVec;
 use tegula_ir::artifact::AbiSlot;
 
 use crate::launch::{Arg, ArgValue};
@@ -18,8 +17,8 @@ pub(crate) struct Packing {
     bytes: usize,
 }
 
-/// Packed arguments; on the stack for up to 512 bytes (all but kernels with dozens of views).
-pub(crate) type Packed = SmallVec<[u8; 512]>;
+/// Blocks up to this size are packed on the stack; that is all but those of kernels with dozens of views.
+const ON_STACK: usize = 512;
 
 /// Bytes that a slot takes; its alignment too. `None` for widths that do not exist.
 fn slot_bytes(slot: &AbiSlot) -> Option<usize> {
@@ -54,33 +53,52 @@ impl Packing {
         Ok(Packing { slots, bytes: offset })
     }
 
-    /// Packs. An error means code that was compiled for other arguments (a damaged bundle): nothing may run then.
+    /// Packs, and gives the block to `submit`. An error, beside those of `submit`, means code that was compiled for other arguments (a damaged
+    /// bundle): nothing may run then.
     #[inline]
-    pub(crate) fn pack(&self, args: &[ArgValue<'_>]) -> Result<Packed, String> {
-        let mut block = Packed::from_elem(0, self.bytes);
+    pub(crate) fn with_packed(
+        &self,
+        args: &[ArgValue<'_>],
+        submit: impl FnOnce(&mut [u8]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut on_stack = [0; ON_STACK];
+        let mut on_heap = Vec::new();
+        let block = match on_stack.get_mut(..self.bytes) {
+            Some(block) => block,
+            None => {
+                on_heap.resize(self.bytes, 0);
+                &mut on_heap[..]
+            }
+        };
+        self.pack(args, block)?;
+        submit(block)
+    }
+
+    fn pack(&self, args: &[ArgValue<'_>], block: &mut [u8]) -> Result<(), String> {
         for &(slot, offset) in &self.slots {
             let offset = offset as usize;
             let ok = match slot {
                 AbiSlot::Address { param } => {
                     let memory = args.get(param as usize).and_then(|a| a.memory());
-                    memory.is_some_and(|m| put(&mut block, offset, &m.address.to_le_bytes()))
+                    memory.is_some_and(|m| put(block, offset, &m.address.to_le_bytes()))
                 }
                 AbiSlot::Dim { param, axis, bits } => match args.get(param as usize).map(|a| &a.0) {
                     Some(Arg::View(v)) => {
-                        v.dims().get(axis as usize).is_some_and(|&d| put_int(&mut block, offset, d, bits))
+                        v.dims().get(axis as usize).is_some_and(|&d| put_int(block, offset, d as i64, bits))
                     }
                     _ => false,
                 },
                 AbiSlot::Stride { param, axis, bits } => match args.get(param as usize).map(|a| &a.0) {
-                    Some(Arg::View(v)) => {
-                        v.strides().get(axis as usize).is_some_and(|&s| put_int(&mut block, offset, s, bits))
-                    }
+                    Some(Arg::View(v)) => v
+                        .strides()
+                        .get(axis as usize)
+                        .is_some_and(|&s| put_int(block, offset, s as i64, bits)),
                     _ => false,
                 },
                 AbiSlot::Scalar { param, elem } => match args.get(param as usize).map(|a| &a.0) {
                     Some(Arg::Scalar(s)) if s.elem == elem => {
                         let bytes = elem.size_of().unwrap_or(0).min(8);
-                        put(&mut block, offset, &s.bits.to_le_bytes()[..bytes])
+                        put(block, offset, &s.bits.to_le_bytes()[..bytes])
                     }
                     _ => false,
                 },
@@ -89,7 +107,7 @@ impl Packing {
                 return Err(format!("the compiled code wants {slot:?}, which the arguments do not have"));
             }
         }
-        Ok(block)
+        Ok(())
     }
 }
 
@@ -133,7 +151,13 @@ mod tests {
             AbiSlot::Address { param: 0 },
         ])
         .unwrap();
-        let block = packing.pack(&args).unwrap();
+        let mut block = Vec::new();
+        packing
+            .with_packed(&args, |packed| {
+                block = packed.to_vec();
+                Ok(())
+            })
+            .unwrap();
         let mut expected = vec![1, 0, 0xfe, 0xff, 5, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
         expected.extend(0x1122_3344_5566_7788u64.to_le_bytes());
         assert_eq!(&block[..], &expected[..]);
@@ -152,7 +176,8 @@ mod tests {
             AbiSlot::Scalar { param: 1, elem: Elem::F32 },
             AbiSlot::Scalar { param: 0, elem: Elem::I32 },
         ] {
-            assert!(Packing::new(&[slot]).unwrap().pack(&args).is_err(), "{slot:?}");
+            let packed = Packing::new(&[slot]).unwrap().with_packed(&args, |_| Ok(()));
+            assert!(packed.is_err(), "{slot:?}");
         }
         assert!(Packing::new(&[AbiSlot::Dim { param: 0, axis: 0, bits: 16 }]).is_err());
         assert!(Packing::new(&[AbiSlot::Scalar { param: 0, elem: Elem::I4 }]).is_err());

@@ -148,8 +148,10 @@ impl Executable for TestKernel {
         config: &LaunchConfig,
         _stream: &dyn RawStream,
     ) -> Result<(), String> {
-        (self.submit)(config.grid, &self.packing.pack(args)?);
-        Ok(())
+        self.packing.with_packed(args, |block| {
+            (self.submit)(config.grid, block);
+            Ok(())
+        })
     }
 }
 

@@ -118,18 +118,27 @@ impl Executable for CudaKernel {
         stream: &dyn RawStream,
     ) -> Result<(), String> {
         let stream = CudaStream::of(stream).map_err(|e| e.to_string())?;
-        let [x, y, z] = config.grid;
-        if x % self.cluster != 0 {
+        let x = config.grid[0];
+        if !x.is_multiple_of(self.cluster) {
             return Err(format!(
                 "the grid is {x} along x, but the kernel runs in clusters of {}: make it a multiple",
                 self.cluster
             ));
         }
-        let mut block = self.packing.pack(args)?;
-        let mut bytes = block.len();
         self.module.context.bind().map_err(|e| e.to_string())?;
         stream.launching(&self.name);
+        self.packing.with_packed(args, |block| self.submit(block, config.grid, stream))
+    }
 
+    fn report(&self) -> Option<&ResourceReport> {
+        self.report.as_ref()
+    }
+}
+
+impl CudaKernel {
+    /// Submits the kernel; the context is current.
+    fn submit(&self, block: &mut [u8], [x, y, z]: [u32; 3], stream: &CudaStream) -> Result<(), String> {
+        let mut bytes = block.len();
         let mut cluster = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
             pad: [0; 4],
@@ -181,10 +190,6 @@ impl Executable for CudaKernel {
                 self.cluster
             )),
         }
-    }
-
-    fn report(&self) -> Option<&ResourceReport> {
-        self.report.as_ref()
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tegula_dsl::{Ptr, PtrMut, Scalar, View, ViewMut};
 use tegula_ir::element::Element;
-use tegula_ir::types::{Elem, MAX_RANK, Type};
+use tegula_ir::types::{Elem, Type};
 
 use crate::device::Device;
 use crate::layout::Layout;
@@ -23,14 +23,15 @@ pub trait IntoArg<'a, P> {
     fn into_arg(self) -> ArgValue<'a>;
 }
 
-/// One argument of a launch, ready to be checked and packed.
-#[derive(Clone, Copy)]
+/// One argument of a launch, ready to be checked and packed. Kept small, since it is moved a few times on the way to the driver: a tensor's
+/// shape is borrowed from it.
+#[derive(Clone)]
 pub struct ArgValue<'a>(pub(crate) Arg<'a>);
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum Arg<'a> {
     View(ViewArg<'a>),
-    Pointer(PointerArg<'a>),
+    Pointer(MemoryArg<'a>),
     Scalar(ScalarArg),
 }
 
@@ -41,23 +42,48 @@ pub(crate) struct MemoryArg<'a> {
     pub(crate) address: u64,
     pub(crate) elem: Elem,
     pub(crate) access: Access,
-    /// Whose it is: ordered and kept alive by this crate if a buffer's.
-    pub(crate) source: Source<'a>,
+    owner: Owner<'a>,
 }
 
+/// Whose the memory is.
 #[derive(Clone, Copy)]
+enum Owner<'a> {
+    /// Ours: ordered and kept alive.
+    Buffer(&'a Arc<Buffer>),
+    /// Somebody else's, on this device.
+    Other(&'a Device),
+}
+
+#[derive(Clone)]
 pub(crate) struct ViewArg<'a> {
     pub(crate) memory: MemoryArg<'a>,
-    pub(crate) rank: u8,
     /// The rank that the parameter's type asks for.
     pub(crate) expected_rank: u8,
-    pub(crate) dims: [i64; MAX_RANK],
-    pub(crate) strides: [i64; MAX_RANK],
+    layout: LayoutArg<'a>,
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct PointerArg<'a> {
-    pub(crate) memory: MemoryArg<'a>,
+/// A view's shape and strides.
+#[derive(Clone)]
+enum LayoutArg<'a> {
+    /// A tensor's own.
+    Borrowed(&'a Layout),
+    /// Of a view passed by value; up to three dimensions, which is nearly all of them, fit.
+    Small { rank: u8, dims: [usize; 3], strides: [usize; 3] },
+    /// Of others.
+    Boxed(Box<Layout>),
+}
+
+impl LayoutArg<'_> {
+    fn copied(layout: &Layout) -> LayoutArg<'static> {
+        let rank = layout.rank();
+        if rank > 3 {
+            return LayoutArg::Boxed(Box::new(*layout));
+        }
+        let (mut dims, mut strides) = ([0; 3], [0; 3]);
+        dims[..rank].copy_from_slice(layout.dims());
+        strides[..rank].copy_from_slice(layout.strides());
+        LayoutArg::Small { rank: rank as u8, dims, strides }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -70,58 +96,98 @@ pub(crate) struct ScalarArg {
 }
 
 impl<'a> MemoryArg<'a> {
+    fn new<T: Element>(source: Source<'a>, layout: &Layout, access: Access) -> MemoryArg<'a> {
+        let owner = match source {
+            Source::Buffer(b) => Owner::Buffer(b),
+            Source::Raw(d, _) => Owner::Other(d),
+        };
+        MemoryArg { address: source.address(layout, size_of::<T::Storage>()), elem: T::ELEM, access, owner }
+    }
+
     pub(crate) fn device(&self) -> &'a Device {
-        self.source.device()
+        match self.owner {
+            Owner::Buffer(b) => b.device(),
+            Owner::Other(d) => d,
+        }
     }
 
     pub(crate) fn buffer(&self) -> Option<&'a Arc<Buffer>> {
-        match self.source {
-            Source::Buffer(b) => Some(b),
-            Source::Raw(..) => None,
+        match self.owner {
+            Owner::Buffer(b) => Some(b),
+            Owner::Other(_) => None,
         }
     }
 }
 
 impl ViewArg<'_> {
-    pub(crate) fn dims(&self) -> &[i64] {
-        &self.dims[..self.rank as usize]
+    /// The extents. Layouts are checked to be addressable, so they fit an i64, as strides do.
+    pub(crate) fn dims(&self) -> &[usize] {
+        match &self.layout {
+            LayoutArg::Borrowed(l) => l.dims(),
+            LayoutArg::Small { rank, dims, .. } => &dims[..*rank as usize],
+            LayoutArg::Boxed(l) => l.dims(),
+        }
     }
 
-    pub(crate) fn strides(&self) -> &[i64] {
-        &self.strides[..self.rank as usize]
+    /// The strides, in elements.
+    pub(crate) fn strides(&self) -> &[usize] {
+        match &self.layout {
+            LayoutArg::Borrowed(l) => l.strides(),
+            LayoutArg::Small { rank, strides, .. } => &strides[..*rank as usize],
+            LayoutArg::Boxed(l) => l.strides(),
+        }
     }
 }
 
 impl<'a> ArgValue<'a> {
     /// The memory that the argument refers to.
+    #[inline]
     pub(crate) fn memory(&self) -> Option<&MemoryArg<'a>> {
         match &self.0 {
             Arg::View(v) => Some(&v.memory),
-            Arg::Pointer(p) => Some(&p.memory),
+            Arg::Pointer(p) => Some(p),
             Arg::Scalar(_) => None,
         }
     }
 
+    fn of_view(memory: MemoryArg<'a>, layout: LayoutArg<'a>, expected_rank: usize) -> ArgValue<'a> {
+        // No view has 255 dimensions, so what is cut off here is refused all the same.
+        let expected_rank = expected_rank.min(u8::MAX as usize) as u8;
+        ArgValue(Arg::View(ViewArg { memory, expected_rank, layout }))
+    }
+
+    /// A tensor as a read-only view.
+    pub fn tensor<T: Element>(tensor: &'a Tensor<T>, expected_rank: usize) -> ArgValue<'a> {
+        let memory = MemoryArg::new::<T>(tensor.source(), &tensor.layout, Access::Read);
+        ArgValue::of_view(memory, LayoutArg::Borrowed(&tensor.layout), expected_rank)
+    }
+
+    /// A tensor as a view that may be stored to.
+    pub fn tensor_mut<T: Element>(tensor: &'a mut Tensor<T>, expected_rank: usize) -> ArgValue<'a> {
+        let memory = MemoryArg::new::<T>(tensor.source(), &tensor.layout, Access::Write);
+        ArgValue::of_view(memory, LayoutArg::Borrowed(&tensor.layout), expected_rank)
+    }
+
     /// A read-only view.
     pub fn view<T: Element>(view: TensorView<'a, T>, expected_rank: usize) -> ArgValue<'a> {
-        let memory = memory::<T>(view.source, &view.layout, Access::Read);
-        ArgValue(Arg::View(view_arg(memory, &view.layout, expected_rank)))
+        let memory = MemoryArg::new::<T>(view.source, &view.layout, Access::Read);
+        ArgValue::of_view(memory, LayoutArg::copied(&view.layout), expected_rank)
     }
 
     /// A view that may be stored to.
     pub fn view_mut<T: Element>(view: TensorViewMut<'a, T>, expected_rank: usize) -> ArgValue<'a> {
-        let memory = memory::<T>(view.source, &view.layout, Access::Write);
-        ArgValue(Arg::View(view_arg(memory, &view.layout, expected_rank)))
+        let memory = MemoryArg::new::<T>(view.source, &view.layout, Access::Write);
+        ArgValue::of_view(memory, LayoutArg::copied(&view.layout), expected_rank)
     }
 
     /// A pointer to element 0 of a view.
     pub fn ptr<T: Element>(view: TensorView<'a, T>) -> ArgValue<'a> {
-        ArgValue(Arg::Pointer(PointerArg { memory: memory::<T>(view.source, &view.layout, Access::Read) }))
+        ArgValue(Arg::Pointer(MemoryArg::new::<T>(view.source, &view.layout, Access::Read)))
     }
 
     /// A pointer to element 0 of a view that may be stored to.
     pub fn ptr_mut<T: Element>(view: TensorViewMut<'a, T>) -> ArgValue<'a> {
-        ArgValue(Arg::Pointer(PointerArg { memory: memory::<T>(view.source, &view.layout, Access::Write) }))
+        ArgValue(Arg::Pointer(MemoryArg::new::<T>(view.source, &view.layout, Access::Write)))
     }
 
     /// A scalar.
@@ -137,28 +203,6 @@ impl<'a> ArgValue<'a> {
     }
 }
 
-fn memory<'a, T: Element>(source: Source<'a>, layout: &Layout, access: Access) -> MemoryArg<'a> {
-    MemoryArg { address: source.address(layout, size_of::<T::Storage>()), elem: T::ELEM, access, source }
-}
-
-fn view_arg<'a>(memory: MemoryArg<'a>, layout: &Layout, expected_rank: usize) -> ViewArg<'a> {
-    let mut arg = ViewArg {
-        memory,
-        rank: layout.rank() as u8,
-        expected_rank: expected_rank.min(u8::MAX as usize) as u8,
-        dims: [0; MAX_RANK],
-        strides: [0; MAX_RANK],
-    };
-    // Layouts are checked to be addressable, so extents and strides fit an i64.
-    for (to, &from) in arg.dims.iter_mut().zip(layout.dims()) {
-        *to = from as i64;
-    }
-    for (to, &from) in arg.strides.iter_mut().zip(layout.strides()) {
-        *to = from as i64;
-    }
-    arg
-}
-
 /// What kernels take for each parameter type of the DSL.
 macro_rules! impls {
     ($($param:ty, [$($const:tt)*], $kind:ident: $from:ty => |$x:ident| $arg:expr;)*) => {$(
@@ -172,11 +216,11 @@ macro_rules! impls {
 }
 
 impls! {
-    View<T, R>, [const R: usize], reads: &'a Tensor<T> => |t| ArgValue::view(t.view(), R);
+    View<T, R>, [const R: usize], reads: &'a Tensor<T> => |t| ArgValue::tensor(t, R);
     View<T, R>, [const R: usize], reads: TensorView<'a, T> => |v| ArgValue::view(v, R);
     View<T, R>, [const R: usize], reads: &TensorView<'a, T> => |v| ArgValue::view(*v, R);
     View<T, R>, [const R: usize], reads: &'a TensorViewMut<'_, T> => |v| ArgValue::view(v.as_view(), R);
-    ViewMut<T, R>, [const R: usize], writes: &'a mut Tensor<T> => |t| ArgValue::view_mut(t.view_mut(), R);
+    ViewMut<T, R>, [const R: usize], writes: &'a mut Tensor<T> => |t| ArgValue::tensor_mut(t, R);
     ViewMut<T, R>, [const R: usize], writes: TensorViewMut<'a, T> => |v| ArgValue::view_mut(v, R);
     ViewMut<T, R>, [const R: usize], writes: &'a mut TensorViewMut<'_, T> => |v| ArgValue::view_mut(v.reborrow(), R);
     Ptr<T>, [], reads: &'a Tensor<T> => |t| ArgValue::ptr(t.view());
@@ -199,11 +243,11 @@ pub(crate) fn check_type(arg: &ArgValue<'_>, ty: Type) -> Result<(), String> {
     let fits = match &arg.0 {
         Arg::View(view) => ty.as_view().is_some_and(|t| {
             t.elem == view.memory.elem
-                && t.rank == view.rank
+                && t.rank as usize == view.dims().len()
                 && (!t.mutable || view.memory.access == Access::Write)
         }),
         Arg::Pointer(p) => {
-            ty.as_tile().is_some_and(|t| t.shape.rank() == 0 && t.elem.pointee() == Some(p.memory.elem))
+            ty.as_tile().is_some_and(|t| t.shape.rank() == 0 && t.elem.pointee() == Some(p.elem))
         }
         Arg::Scalar(s) => ty.is_scalar_of(s.elem),
     };
@@ -217,7 +261,7 @@ impl fmt::Debug for ArgValue<'_> {
                 let mutable = if v.memory.access == Access::Write { "mutable " } else { "" };
                 write!(f, "a {mutable}view of {} with shape {:?}", v.memory.elem, v.dims())
             }
-            Arg::Pointer(p) => write!(f, "a pointer to {}", p.memory.elem),
+            Arg::Pointer(p) => write!(f, "a pointer to {}", p.elem),
             Arg::Scalar(s) => write!(f, "a scalar {}", s.elem),
         }
     }

@@ -35,7 +35,7 @@ const DIMS: u32 = 24;
 pub(crate) fn bits(arg: &ArgValue<'_>) -> u64 {
     match &arg.0 {
         Arg::View(view) => aligned(view.memory.address) | view_bits(view),
-        Arg::Pointer(p) => aligned(p.memory.address),
+        Arg::Pointer(p) => aligned(p.address),
         Arg::Scalar(s) => match s.int {
             Some(1) => ONE,
             Some(x) if (x as u64).is_multiple_of(DIVISOR) => DIVISIBLE,
@@ -49,22 +49,22 @@ fn aligned(address: u64) -> u64 {
 }
 
 fn view_bits(view: &ViewArg<'_>) -> u64 {
-    let bytes = view.memory.elem.size_of().unwrap_or(1) as i64;
+    let bytes = view.memory.elem.size_of().unwrap_or(1);
     let mut bits = 0;
-    let mut last = 0i64;
+    let mut last = 0usize;
     let mut fits = true;
     for (axis, (&dim, &stride)) in view.dims().iter().zip(view.strides()).enumerate() {
         let flag = |shift: u32, on: bool| if on { 1 << (shift as usize + axis) } else { 0 };
-        bits |= flag(STRIDES, stride % DIVISOR as i64 == 0)
-            | flag(BYTE_STRIDES, stride * bytes % DIVISOR as i64 == 0)
-            | flag(DIMS, dim % DIVISOR as i64 == 0);
+        bits |= flag(STRIDES, stride.is_multiple_of(DIVISOR as usize))
+            | flag(BYTE_STRIDES, (stride * bytes).is_multiple_of(DIVISOR as usize))
+            | flag(DIMS, dim.is_multiple_of(DIVISOR as usize));
         if stride == 1 {
             bits = bits & !(0xf << UNIT_AXIS) | ((axis as u64 + 1) << UNIT_AXIS);
         }
-        fits &= dim <= i32::MAX as i64 && stride <= i32::MAX as i64;
-        last = last.saturating_add((dim - 1).max(0).saturating_mul(stride));
+        fits &= dim <= i32::MAX as usize && stride <= i32::MAX as usize;
+        last = last.saturating_add(dim.saturating_sub(1).saturating_mul(stride));
     }
-    if fits && last.saturating_add(1).saturating_mul(bytes) <= i32::MAX as i64 {
+    if fits && last.saturating_add(1).saturating_mul(bytes) <= i32::MAX as usize {
         bits |= SMALL;
     }
     bits
@@ -87,7 +87,7 @@ pub(crate) fn expand(bits: u64, arg: &ArgValue<'_>) -> ParamFacts {
     };
     if let Arg::View(view) = &arg.0 {
         let bytes = view.memory.elem.size_of().unwrap_or(1) as u32;
-        let axes = 0..view.rank as u32;
+        let axes = 0..view.dims().len() as u32;
         let stride = |axis: u32| match (has(1 << (STRIDES + axis)), has(1 << (BYTE_STRIDES + axis))) {
             (true, _) => DIVISOR as u32,
             (_, true) => DIVISOR as u32 / bytes,

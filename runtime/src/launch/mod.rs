@@ -57,7 +57,7 @@ where
 }
 
 /// Hints that a launch sets over those of the kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct HintOverrides {
     num_warps: Option<u32>,
     num_stages: Option<u32>,
@@ -66,6 +66,11 @@ struct HintOverrides {
 }
 
 impl HintOverrides {
+    /// For the key. Values start at 1, so 0 stands for what is not set; a 0 that a caller sets is refused before.
+    fn words(self) -> [u32; 4] {
+        [self.num_warps, self.num_stages, self.max_registers, self.min_ctas].map(Option::unwrap_or_default)
+    }
+
     fn apply(self, hints: &mut KernelHints) {
         hints.num_warps = self.num_warps.unwrap_or(hints.num_warps);
         hints.num_stages = self.num_stages.unwrap_or(hints.num_stages);
@@ -180,6 +185,10 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
                 message,
             })?;
         }
+        if [self.hints.num_stages, self.hints.max_registers, self.hints.min_ctas].contains(&Some(0)) {
+            return Err(self
+                .configuration("a hint is 0: num_stages, max_registers and min_ctas start at 1".to_owned()));
+        }
         if let Some(warps) = self.hints.num_warps
             && !(warps.is_power_of_two() && warps <= 32)
         {
@@ -193,11 +202,11 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
     #[inline]
     fn check_arg(&self, arg: &ArgValue<'_>, device: &Device) -> Result<(), String> {
         if let Arg::View(view) = &arg.0
-            && view.rank != view.expected_rank
+            && view.dims().len() != view.expected_rank as usize
         {
             return Err(format!(
                 "a tensor of rank {} (shape {:?}) was passed, but the kernel takes rank {}",
-                view.rank,
+                view.dims().len(),
                 view.dims(),
                 view.expected_rank
             ));
@@ -218,7 +227,7 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
     #[inline]
     fn specialise(&self) -> (u128, [u64; N]) {
         let facts: [u64; N] = std::array::from_fn(|i| facts::bits(&self.args[i]));
-        (self.key.clone().meta(&facts).meta(&self.hints).finish(), facts)
+        (self.key.clone().finish(&facts, self.hints.words()), facts)
     }
 
     /// The slow path: everything that happens once a kernel.
