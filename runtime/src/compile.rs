@@ -16,6 +16,10 @@ pub(crate) fn prepare(
     kernel: Kernel,
     device: &Device,
 ) -> Result<Arc<dyn Executable>, LaunchError> {
+    tegula_ir::verify::verify(&kernel).map_err(|errors| LaunchError::Stage {
+        kernel: name.to_owned(),
+        message: errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"),
+    })?;
     let code = match device.0.backend.target() {
         None => Code::Ir(Box::new(kernel)),
         Some(target) => Code::Compiled(compiled(name, &kernel, target, device)?),

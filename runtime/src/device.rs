@@ -74,6 +74,7 @@ impl Device {
     /// Opens a device by name:
     ///
     /// * `host`: the tile interpreter on this machine's processor, always there;
+    /// * `host:races`: the same, one program after another, reporting two programs that store to one element;
     /// * `cuda` or `cuda:0`, `cuda:1`, …: a GPU, numbered as the CUDA driver does.
     ///
     /// # Errors

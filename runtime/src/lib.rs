@@ -9,9 +9,6 @@
 //!
 //! The crate knows code generators only as [`tegula_ir::artifact::Compiler`]. `unsafe` code is confined to `cuda/`.
 
-// The host and CUDA backends, which land next, use the rest.
-#![allow(dead_code)]
-
 mod backend;
 mod backends;
 mod cache;
@@ -21,6 +18,7 @@ mod device;
 mod error;
 mod event;
 mod graph;
+mod host;
 pub mod launch;
 mod layout;
 mod memory;

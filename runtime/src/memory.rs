@@ -27,10 +27,9 @@ pub(crate) enum Access {
 /// A piece of device memory.
 pub(crate) struct Buffer {
     device: Device,
-    bytes: usize,
     /// The device address; 0 for an empty buffer.
     address: u64,
-    /// `None` if `bytes` is 0, and while dropping.
+    /// `None` for an empty buffer, and while dropping.
     raw: Option<Box<dyn RawMemory>>,
     /// Streams whose work since the last write is ordered behind that write, the writer among them.
     users: AtomicU64,
@@ -49,7 +48,6 @@ impl Buffer {
         };
         Ok(Arc::new(Buffer {
             device: device.clone(),
-            bytes,
             address: raw.as_ref().map_or(0, |r| r.address()),
             raw,
             users: AtomicU64::new(stream.bit()),
@@ -59,10 +57,6 @@ impl Buffer {
 
     pub(crate) fn device(&self) -> &Device {
         &self.device
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// The device address; 0 for an empty buffer.

@@ -59,7 +59,7 @@ fn a_kernel_is_compiled_once_for_what_its_code_depends_on() {
     expect(6, "stages", &mut |y| scale(&x, y, 2.0, 7, 64).num_stages(5).launch(&stream).unwrap());
     let x16 = device.zeros::<f32>(&[1024]).unwrap();
     expect(7, "an extent", &mut |y| scale(&x16, y, 2.0, 7, 64).launch(&stream).unwrap());
-    expect(7, "warm-up finds it", &mut |y| scale(&x16, y, 2.0, 7, 64).warm_up(&device).unwrap());
+    expect(7, "warm-up finds it", &mut |y| drop(scale(&x16, y, 2.0, 7, 64).warm_up(&device).unwrap()));
 }
 
 #[test]

@@ -13,7 +13,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
@@ -137,11 +137,6 @@ impl DiskCache {
             );
         });
     }
-
-    /// The folder.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
 }
 
 fn checksum(address: Address, payload: &[u8]) -> [u8; 32] {
@@ -190,7 +185,7 @@ mod tests {
         cache.store(HERE, &sample());
         assert_eq!(cache.load(HERE), Some(sample()));
         assert_eq!(cache.load(Address([8; 32])), None);
-        assert_eq!(fs::read_dir(cache.folder()).unwrap().count(), 1, "no temporary file is left");
+        assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
@@ -232,7 +227,7 @@ mod tests {
     fn stale_temporary_files_are_deleted_fresh_ones_are_not() {
         let (_folder, cache) = cache();
         cache.store(HERE, &sample());
-        let left = cache.folder().join(format!("{TEMPORARY}abc"));
+        let left = cache.folder.join(format!("{TEMPORARY}abc"));
         fs::write(&left, b"half").unwrap();
         cache.remove_stale(SystemTime::now());
         assert!(left.exists());

@@ -83,10 +83,4 @@ impl KernelCache {
         })
         .clone()
     }
-
-    /// How many kernels are ready.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.ready.iter().map(|s| s.read().unwrap_or_else(PoisonError::into_inner).len()).sum()
-    }
 }

@@ -28,6 +28,7 @@ mod key;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use tegula_ir::artifact::ResourceReport;
 use tegula_ir::kernel::{Kernel, KernelHints};
 
 pub(crate) use args::Arg;
@@ -162,14 +163,15 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
             .map_err(|message| self.run_error(device, message))
     }
 
-    /// Compiles the kernel for a device, or finds it, without running it.
-    pub fn warm_up(&self, device: &Device) -> Result<(), LaunchError> {
+    /// Compiles the kernel for a device, or finds it, without running it. Gives what ptxas says of it, where it was at hand.
+    pub fn warm_up(&self, device: &Device) -> Result<Option<ResourceReport>, LaunchError> {
         self.check(device)?;
         let (key, facts) = self.specialise();
-        match device.0.kernels.get(key) {
-            Some(_) => Ok(()),
-            None => self.prepare(key, &facts, device).map(drop),
-        }
+        let executable = match device.0.kernels.get(key) {
+            Some(executable) => executable,
+            None => self.prepare(key, &facts, device)?,
+        };
+        Ok(executable.report().cloned())
     }
 
     /// The kernel in tile IR, with this launch's hints and the facts of its arguments: what a compiler gets.

@@ -1,0 +1,113 @@
+//! Streams, events and graphs of the host.
+
+use std::any::Any;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use crate::backend::{RawEvent, RawGraph, RawStream};
+use crate::device::lock;
+use crate::error::Error;
+use crate::stream::Recording;
+
+/// A piece of work that can be done again.
+type Work = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct HostStream {
+    recording: Recording,
+    /// What has been recorded, while recording.
+    tape: Mutex<Option<Vec<Work>>>,
+}
+
+impl HostStream {
+    pub(super) fn of(stream: &dyn RawStream) -> Result<&HostStream, Error> {
+        stream
+            .as_any()
+            .downcast_ref()
+            .ok_or_else(|| Error::Unsupported("a stream of another device".to_owned()))
+    }
+
+    pub(super) fn is_recording(&self) -> bool {
+        self.recording.is_active()
+    }
+
+    /// Does the work, or records it.
+    pub(super) fn submit(
+        &self,
+        work: impl Fn() -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Result<(), Error> {
+        if let Some(tape) = &mut *lock(&self.tape) {
+            tape.push(Box::new(work));
+            return Ok(());
+        }
+        work()
+    }
+}
+
+impl RawStream for HostStream {
+    fn synchronize(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn wait_for(&self, _other: &dyn RawStream) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn record(&self) -> Result<Box<dyn RawEvent>, Error> {
+        Ok(Box::new(HostEvent(Instant::now())))
+    }
+
+    fn begin_capture(&self) -> Result<(), Error> {
+        *lock(&self.tape) = Some(Vec::new());
+        Ok(())
+    }
+
+    fn end_capture(&self) -> Result<Box<dyn RawGraph>, Error> {
+        Ok(Box::new(HostGraph(lock(&self.tape).take().unwrap_or_default())))
+    }
+
+    fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+struct HostEvent(Instant);
+
+impl RawEvent for HostEvent {
+    fn synchronize(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_done(&self) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    fn elapsed_ms(&self, earlier: &dyn RawEvent) -> Result<f32, Error> {
+        let Some(earlier) = earlier.as_any().downcast_ref::<HostEvent>() else {
+            return Err(Error::Unsupported("an event of another device".to_owned()));
+        };
+        // Negative if the caller swapped them, as a GPU would say.
+        let ms = |a: Instant, b: Instant| a.saturating_duration_since(b).as_secs_f32() * 1e3;
+        Ok(ms(self.0, earlier.0) - ms(earlier.0, self.0))
+    }
+
+    fn make_wait(&self, _stream: &dyn RawStream) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+struct HostGraph(Vec<Work>);
+
+impl RawGraph for HostGraph {
+    fn launch(&self, _stream: &dyn RawStream) -> Result<(), Error> {
+        self.0.iter().try_for_each(|work| work())
+    }
+}
