@@ -9,7 +9,7 @@
 
 use bytemuck::Pod;
 use half::{bf16, f16};
-use pulp::Arch;
+use pulp::{Arch, NullaryFnOnce};
 
 use super::buffer::Buffer;
 use super::program::Dot;
@@ -65,10 +65,12 @@ pub(super) fn dot(d: &Dot, arch: Arch, a: &Buffer, b: &Buffer, out: &mut Buffer,
             }
         }
         Elem::I8 => {
-            int_dot::<i8>(arch, (batch, m, n, k), a.get(), sa, b.get(), sb, out.get_mut(), |x| x as i32)
+            let (size, out, widen) = ((batch, m, n, k), out.get_mut(), |x: i8| x as i32);
+            arch.dispatch(IntDot { size, a: a.get(), sa, b: b.get(), sb, out, widen })
         }
         Elem::U8 => {
-            int_dot::<u8>(arch, (batch, m, n, k), a.get(), sa, b.get(), sb, out.get_mut(), |x| x as i32)
+            let (size, out, widen) = ((batch, m, n, k), out.get_mut(), |x: u8| x as i32);
+            arch.dispatch(IntDot { size, a: a.get(), sa, b: b.get(), sb, out, widen })
         }
         elem => {
             let tf32 = elem == Elem::F32 && d.precision == DotPrecision::Tf32;
@@ -92,14 +94,24 @@ pub(super) fn dot(d: &Dot, arch: Arch, a: &Buffer, b: &Buffer, out: &mut Buffer,
 }
 
 /// Converts elements one by one.
-#[inline(always)]
-fn convert<A: Pod, R: Pod>(arch: Arch, from: &[A], to: &mut Buffer, f: impl Fn(A) -> R + Copy) {
-    to.reserve(from.len() * size_of::<R>());
+struct Convert<'a, A, R, F> {
+    from: &'a [A],
+    to: &'a mut [R],
+    f: F,
+}
+
+impl<A: Pod, R: Pod, F: Fn(A) -> R> NullaryFnOnce for Convert<'_, A, R, F> {
+    type Output = ();
+    #[inline(always)]
+    fn call(self) {
+        self.to.iter_mut().zip(self.from).for_each(|(x, &y)| *x = (self.f)(y));
+    }
+}
+
+fn convert<A: Pod, R: Pod>(arch: Arch, from: &[A], to: &mut Buffer, f: impl Fn(A) -> R) {
+    to.reserve(size_of::<R>() * from.len());
     let to = &mut to.get_mut::<R>()[..from.len()];
-    arch.dispatch(
-        #[inline(always)]
-        || to.iter_mut().zip(from).for_each(|(x, &y)| *x = f(y)),
-    )
+    arch.dispatch(Convert { from, to, f })
 }
 
 /// The operand as f32: itself, or converted into `scratch`.
@@ -146,18 +158,35 @@ fn f32_gemm(
     for (i, out) in out.chunks_exact_mut(n).enumerate() {
         let row = &a[i * sa.row..];
         let at = |j: usize| row[j * sa.column];
-        match (sb.column == 1, fused) {
-            (true, true) => arch.dispatch(
-                #[inline(always)]
-                || add_rows::<true>(k, at, b, out),
-            ),
-            (true, false) => add_rows::<false>(k, at, b, out),
-            (false, true) => arch.dispatch(
-                #[inline(always)]
-                || dot_rows::<true>(k, at, b, out),
-            ),
-            (false, false) => dot_rows::<false>(k, at, b, out),
+        let rows = Row { k, at, b, out, b_transposed: sb.column != 1 };
+        if fused { arch.dispatch(rows) } else { rows.call::<false>() }
+    }
+}
+
+/// One row of the result. A struct, so that all of it is compiled for the wider instruction set: see [`super::map`].
+struct Row<'a, A> {
+    k: usize,
+    at: A,
+    b: &'a [f32],
+    out: &'a mut [f32],
+    b_transposed: bool,
+}
+
+impl<A: Fn(usize) -> f32> Row<'_, A> {
+    #[inline(always)]
+    fn call<const FUSED: bool>(self) {
+        match self.b_transposed {
+            true => dot_rows::<FUSED>(self.k, self.at, self.b, self.out),
+            false => add_rows::<FUSED>(self.k, self.at, self.b, self.out),
         }
+    }
+}
+
+impl<A: Fn(usize) -> f32> NullaryFnOnce for Row<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn call(self) {
+        self.call::<true>()
     }
 }
 
@@ -286,40 +315,39 @@ mod num_one {
 }
 
 /// Integer products: row by row, a row of b times one element of a at a time.
-#[allow(clippy::too_many_arguments)]
-#[inline(always)]
-fn int_dot<T: Pod>(
-    arch: Arch,
-    (batch, m, n, k): (usize, usize, usize, usize),
-    a: &[T],
+struct IntDot<'a, T, F> {
+    size: (usize, usize, usize, usize),
+    a: &'a [T],
     sa: Strides,
-    b: &[T],
+    b: &'a [T],
     sb: Strides,
-    out: &mut [i32],
-    widen: impl Fn(T) -> i32 + Copy,
-) {
-    arch.dispatch(
-        #[inline(always)]
-        || {
-            for (i, out) in out[..batch * m * n].chunks_exact_mut(n).enumerate() {
-                let (batch, row) = (i / m, i % m);
-                let (a, b) = (&a[batch * m * k..][..m * k], &b[batch * k * n..][..k * n]);
-                if sb.column == 1 {
-                    for j in 0..k {
-                        let x = widen(a[row * sa.row + j * sa.column]);
-                        for (s, &y) in out.iter_mut().zip(&b[j * n..]) {
-                            *s = s.wrapping_add(x.wrapping_mul(widen(y)));
-                        }
-                    }
-                    continue;
-                }
-                for (s, b) in out.iter_mut().zip(b.chunks_exact(k)) {
-                    for (j, &y) in b.iter().enumerate() {
-                        let x = widen(a[row * sa.row + j * sa.column]);
+    out: &'a mut [i32],
+    widen: F,
+}
+
+impl<T: Pod, F: Fn(T) -> i32> NullaryFnOnce for IntDot<'_, T, F> {
+    type Output = ();
+    #[inline(always)]
+    fn call(self) {
+        let IntDot { size: (batch, m, n, k), a, sa, b, sb, out, widen } = self;
+        for (i, out) in out[..batch * m * n].chunks_exact_mut(n).enumerate() {
+            let (batch, row) = (i / m, i % m);
+            let (a, b) = (&a[batch * m * k..][..m * k], &b[batch * k * n..][..k * n]);
+            let at = |j: usize| widen(a[row * sa.row + j * sa.column]);
+            if sb.column == 1 {
+                for j in 0..k {
+                    let x = at(j);
+                    for (s, &y) in out.iter_mut().zip(&b[j * n..]) {
                         *s = s.wrapping_add(x.wrapping_mul(widen(y)));
                     }
                 }
+                continue;
             }
-        },
-    )
+            for (s, b) in out.iter_mut().zip(b.chunks_exact(k)) {
+                for (j, &y) in b.iter().enumerate() {
+                    *s = s.wrapping_add(at(j).wrapping_mul(widen(y)));
+                }
+            }
+        }
+    }
 }

@@ -5,7 +5,9 @@
 
 use half::{bf16, f16};
 
-use super::map::{FoldFn, MapArgs, MapFn, map1, map2, map3, reduce, scan};
+use super::map::{
+    FoldFn, MapArgs, MapFn, map1, map2, map3, plain_reduce, plain1, plain2, plain3, reduce, scan,
+};
 use crate::numerics::half_float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::numerics::math::{self, fma_to_odd};
 use crate::numerics::{convert_bits, f64_to_bits, tables};
@@ -95,7 +97,7 @@ macro_rules! float_unary {
 /// The same expression for all integer types.
 macro_rules! int_unary {
     ($elem:expr, |$x:ident, $t:ident| $body:expr) => {
-        int_types!($elem, $t => Some((|m| map1(m, #[inline(always)] |$x: $t| -> $t { $body })) as MapFn))
+        int_types!($elem, $t => Some((|m| plain1(m, |$x: $t| -> $t { $body })) as MapFn))
     };
 }
 
@@ -186,10 +188,10 @@ pub(super) fn unary(op: UnaryOp, elem: Elem) -> Option<MapFn> {
         UnaryOp::Abs if float => sign_bit_ops!(elem, |x, SIGN| x & !SIGN),
         UnaryOp::Neg => int_unary!(word_of(elem), |x, T| (0 as T).wrapping_sub(x)),
         UnaryOp::Abs => match elem {
-            Elem::I8 => Some(|m| map1(m, i8::wrapping_abs)),
-            Elem::I16 => Some(|m| map1(m, i16::wrapping_abs)),
-            Elem::I32 => Some(|m| map1(m, i32::wrapping_abs)),
-            Elem::I64 => Some(|m| map1(m, i64::wrapping_abs)),
+            Elem::I8 => Some(|m| plain1(m, i8::wrapping_abs)),
+            Elem::I16 => Some(|m| plain1(m, i16::wrapping_abs)),
+            Elem::I32 => Some(|m| plain1(m, i32::wrapping_abs)),
+            Elem::I64 => Some(|m| plain1(m, i64::wrapping_abs)),
             _ => int_unary!(elem, |x, T| x),
         },
         UnaryOp::Not if elem == Elem::I1 => Some(|m| map1(m, |x: u8| x ^ 1)),
@@ -276,12 +278,21 @@ pub(super) struct BinaryFns {
     pub(super) folds: Option<(FoldFn, FoldFn)>,
 }
 
-/// The loops of a function of two `$t`.
+/// The loops of a function of two `$t`; `hot` ones are compiled for several instruction sets.
 macro_rules! fns {
     ($t:ty, $f:expr) => {
-        Some(BinaryFns { map: |m| map2::<$t, $t, $t>(m, $f), folds: None })
+        Some(BinaryFns { map: |m| plain2::<$t, $t, $t>(m, $f), folds: None })
     };
     (fold $t:ty, $f:expr) => {
+        Some(BinaryFns {
+            map: |m| plain2::<$t, $t, $t>(m, $f),
+            folds: Some((|r| plain_reduce::<$t>(r, $f), |r| scan::<$t>(r, $f))),
+        })
+    };
+    (hot $t:ty, $f:expr) => {
+        Some(BinaryFns { map: |m| map2::<$t, $t, $t>(m, $f), folds: None })
+    };
+    (hot fold $t:ty, $f:expr) => {
         Some(BinaryFns {
             map: |m| map2::<$t, $t, $t>(m, $f),
             folds: Some((|r| reduce::<$t>(r, $f), |r| scan::<$t>(r, $f))),
@@ -294,12 +305,12 @@ macro_rules! float_fns {
     ($elem:expr, $($fold:ident)? |$a:ident, $b:ident| $narrow:expr, $wide:expr) => {
         match $elem {
             Elem::F64 => fns!($($fold)? f64, #[inline(always)] |$a: f64, $b: f64| $wide),
-            Elem::F32 => fns!($($fold)? f32, #[inline(always)] |$a: f32, $b: f32| $narrow),
-            Elem::F16 => fns!($($fold)? f16, #[inline(always)] |$a: f16, $b: f16| {
+            Elem::F32 => fns!(hot $($fold)? f32, #[inline(always)] |$a: f32, $b: f32| $narrow),
+            Elem::F16 => fns!(hot $($fold)? f16, #[inline(always)] |$a: f16, $b: f16| {
                 let ($a, $b) = (f16_to_f32($a), f16_to_f32($b));
                 f32_to_f16($narrow)
             }),
-            Elem::BF16 => fns!($($fold)? bf16, #[inline(always)] |$a: bf16, $b: bf16| {
+            Elem::BF16 => fns!(hot $($fold)? bf16, #[inline(always)] |$a: bf16, $b: bf16| {
                 let ($a, $b) = (bf16_to_f32($a), bf16_to_f32($b));
                 f32_to_bf16($narrow)
             }),
@@ -311,7 +322,17 @@ macro_rules! float_fns {
 /// The loops of an integer function.
 macro_rules! int_fns {
     ($elem:expr, $($fold:ident)? |$a:ident, $b:ident, $t:ident| $body:expr) => {
-        int_types!($elem, $t => fns!($($fold)? $t, #[inline(always)] |$a: $t, $b: $t| -> $t { $body }))
+        match $elem {
+            Elem::I32 => {
+                type $t = i32;
+                fns!(hot $($fold)? $t, #[inline(always)] |$a: $t, $b: $t| -> $t { $body })
+            }
+            Elem::U32 => {
+                type $t = u32;
+                fns!(hot $($fold)? $t, #[inline(always)] |$a: $t, $b: $t| -> $t { $body })
+            }
+            _ => int_types!($elem, $t => fns!($($fold)? $t, #[inline(always)] |$a: $t, $b: $t| -> $t { $body })),
+        }
     };
 }
 
@@ -365,14 +386,14 @@ pub(super) fn binary(op: BinaryOp, elem: Elem) -> Option<BinaryFns> {
 }
 
 macro_rules! cmp_fn {
-    ($op:expr, $t:ty, |$x:ident| $value:expr) => {
+    ($map:ident, $op:expr, $t:ty, |$x:ident| $value:expr) => {
         Some(match $op {
-            CmpOp::Eq => |m| map2(m, |a: $t, b: $t| ((|$x: $t| $value)(a) == (|$x: $t| $value)(b)) as u8),
-            CmpOp::Ne => |m| map2(m, |a: $t, b: $t| ((|$x: $t| $value)(a) != (|$x: $t| $value)(b)) as u8),
-            CmpOp::Lt => |m| map2(m, |a: $t, b: $t| ((|$x: $t| $value)(a) < (|$x: $t| $value)(b)) as u8),
-            CmpOp::Le => |m| map2(m, |a: $t, b: $t| ((|$x: $t| $value)(a) <= (|$x: $t| $value)(b)) as u8),
-            CmpOp::Gt => |m| map2(m, |a: $t, b: $t| ((|$x: $t| $value)(a) > (|$x: $t| $value)(b)) as u8),
-            CmpOp::Ge => |m| map2(m, |a: $t, b: $t| ((|$x: $t| $value)(a) >= (|$x: $t| $value)(b)) as u8),
+            CmpOp::Eq => |m| $map(m, |a: $t, b: $t| ((|$x: $t| $value)(a) == (|$x: $t| $value)(b)) as u8),
+            CmpOp::Ne => |m| $map(m, |a: $t, b: $t| ((|$x: $t| $value)(a) != (|$x: $t| $value)(b)) as u8),
+            CmpOp::Lt => |m| $map(m, |a: $t, b: $t| ((|$x: $t| $value)(a) < (|$x: $t| $value)(b)) as u8),
+            CmpOp::Le => |m| $map(m, |a: $t, b: $t| ((|$x: $t| $value)(a) <= (|$x: $t| $value)(b)) as u8),
+            CmpOp::Gt => |m| $map(m, |a: $t, b: $t| ((|$x: $t| $value)(a) > (|$x: $t| $value)(b)) as u8),
+            CmpOp::Ge => |m| $map(m, |a: $t, b: $t| ((|$x: $t| $value)(a) >= (|$x: $t| $value)(b)) as u8),
         })
     };
 }
@@ -380,11 +401,12 @@ macro_rules! cmp_fn {
 /// The loop of a comparison (pointers compare as `u64`).
 pub(super) fn compare(op: CmpOp, elem: Elem) -> Option<MapFn> {
     match elem {
-        Elem::F64 => cmp_fn!(op, f64, |x| x),
-        Elem::F32 => cmp_fn!(op, f32, |x| x),
-        Elem::F16 => cmp_fn!(op, f16, |x| f16_to_f32(x)),
-        Elem::BF16 => cmp_fn!(op, bf16, |x| bf16_to_f32(x)),
-        _ => int_types!(elem, T => cmp_fn!(op, T, |x| x)),
+        Elem::F64 => cmp_fn!(plain2, op, f64, |x| x),
+        Elem::F32 => cmp_fn!(map2, op, f32, |x| x),
+        Elem::F16 => cmp_fn!(plain2, op, f16, |x| f16_to_f32(x)),
+        Elem::BF16 => cmp_fn!(plain2, op, bf16, |x| bf16_to_f32(x)),
+        Elem::I32 => cmp_fn!(map2, op, i32, |x| x),
+        _ => int_types!(elem, T => cmp_fn!(plain2, op, T, |x| x)),
     }
 }
 
@@ -404,13 +426,13 @@ pub(super) fn fma(elem: Elem) -> Option<MapFn> {
         Elem::F64 => Some(|m| map3(m, |a: f64, b: f64, c: f64| a.mul_add(b, c))),
         Elem::F32 => Some(|m| map3(m, |a: f32, b: f32, c: f32| a.mul_add(b, c))),
         Elem::F16 => Some(|m| {
-            map3(m, |a: f16, b: f16, c: f16| {
+            plain3(m, |a: f16, b: f16, c: f16| {
                 let exact = fma_to_odd(f16_to_f32(a), f16_to_f32(b), f16_to_f32(c));
                 f16::from_bits(f64_to_bits(Elem::F16, exact, Rounding::Default) as u16)
             })
         }),
         Elem::BF16 => Some(|m| {
-            map3(m, |a: bf16, b: bf16, c: bf16| {
+            plain3(m, |a: bf16, b: bf16, c: bf16| {
                 let exact = fma_to_odd(bf16_to_f32(a), bf16_to_f32(b), bf16_to_f32(c));
                 bf16::from_bits(f64_to_bits(Elem::BF16, exact, Rounding::Default) as u16)
             })
@@ -446,21 +468,23 @@ pub(super) fn cast(from: Elem, to: Elem, rounding: Rounding) -> (MapFn, u64) {
 fn to_bool(from: Elem) -> Option<MapFn> {
     match from {
         Elem::F32 => Some(|m| map1(m, |x: f32| (x != 0.0) as u8)),
-        Elem::F64 => Some(|m| map1(m, |x: f64| (x != 0.0) as u8)),
+        Elem::F64 => Some(|m| plain1(m, |x: f64| (x != 0.0) as u8)),
         _ if from.is_float() => None,
-        _ => Some(by_width!(from, W => |m| map1(m, |x: W| (x != 0) as u8))),
+        _ => Some(by_width!(from, W => |m| plain1(m, |x: W| (x != 0) as u8))),
     }
 }
 
 /// f32 to a type that it converts to in one step.
 macro_rules! from_f32 {
-    ($to:expr, $t:ty, |$x:ident| $value:expr) => {
+    ($map:ident, $to:expr, $t:ty, |$x:ident| $value:expr) => {
         match $to {
-            Elem::F32 => Some((|m| map1(m, #[inline(always)] |$x: $t| -> f32 { $value })) as MapFn),
-            Elem::F64 => Some((|m| map1(m, #[inline(always)] |$x: $t| $value as f64)) as MapFn),
-            Elem::F16 => Some((|m| map1(m, #[inline(always)] |$x: $t| f32_to_f16($value))) as MapFn),
-            Elem::BF16 => Some((|m| map1(m, #[inline(always)] |$x: $t| f32_to_bf16($value))) as MapFn),
-            _ => int_types!($to, T => Some((|m| map1(m, #[inline(always)] |$x: $t| $value as T)) as MapFn)),
+            Elem::F32 => Some((|m| $map(m, #[inline(always)] |$x: $t| -> f32 { $value })) as MapFn),
+            Elem::F64 => Some((|m| plain1(m, |$x: $t| $value as f64)) as MapFn),
+            Elem::F16 => Some((|m| $map(m, #[inline(always)] |$x: $t| f32_to_f16($value))) as MapFn),
+            Elem::BF16 => Some((|m| $map(m, #[inline(always)] |$x: $t| f32_to_bf16($value))) as MapFn),
+            Elem::I32 => Some((|m| $map(m, #[inline(always)] |$x: $t| $value as i32)) as MapFn),
+            Elem::I8 => Some((|m| $map(m, #[inline(always)] |$x: $t| $value as i8)) as MapFn),
+            _ => int_types!($to, T => Some((|m| plain1(m, |$x: $t| $value as T)) as MapFn)),
         }
     };
 }
@@ -472,16 +496,16 @@ fn from_float(from: Elem, to: Elem, rounding: Rounding) -> Option<MapFn> {
         return None;
     }
     match from {
-        Elem::F32 => from_f32!(to, f32, |x| x),
-        Elem::F16 => from_f32!(to, f16, |x| f16_to_f32(x)),
-        Elem::BF16 => from_f32!(to, bf16, |x| bf16_to_f32(x)),
-        Elem::F8E4M3 => from_f32!(to, u8, |x| tables::F8E4M3[x as usize]),
-        Elem::F8E5M2 => from_f32!(to, u8, |x| tables::F8E5M2[x as usize]),
-        Elem::F8E8M0 => from_f32!(to, u8, |x| tables::F8E8M0[x as usize]),
+        Elem::F32 => from_f32!(map1, to, f32, |x| x),
+        Elem::F16 => from_f32!(map1, to, f16, |x| f16_to_f32(x)),
+        Elem::BF16 => from_f32!(map1, to, bf16, |x| bf16_to_f32(x)),
+        Elem::F8E4M3 => from_f32!(plain1, to, u8, |x| tables::F8E4M3[x as usize]),
+        Elem::F8E5M2 => from_f32!(plain1, to, u8, |x| tables::F8E5M2[x as usize]),
+        Elem::F8E8M0 => from_f32!(plain1, to, u8, |x| tables::F8E8M0[x as usize]),
         Elem::F64 => match to {
-            Elem::F32 => Some(|m| map1(m, |x: f64| x as f32)),
+            Elem::F32 => Some(|m| plain1(m, |x: f64| x as f32)),
             Elem::F16 | Elem::BF16 => None,
-            _ => int_types!(to, T => Some(|m| map1(m, |x: f64| x as T))),
+            _ => int_types!(to, T => Some(|m| plain1(m, |x: f64| x as T))),
         },
         _ => None,
     }
@@ -489,17 +513,17 @@ fn from_float(from: Elem, to: Elem, rounding: Rounding) -> Option<MapFn> {
 
 /// An integer to a type that it converts to in one step.
 macro_rules! from_int_type {
-    ($to:expr, $t:ty) => {
+    ($map:ident, $to:expr, $t:ty) => {
         match $to {
-            Elem::F32 => Some((|m| map1(m, |x: $t| x as f32)) as MapFn),
-            Elem::F64 => Some((|m| map1(m, |x: $t| x as f64)) as MapFn),
-            Elem::F16 if <$t>::BITS <= 16 => Some((|m| map1(m, |x: $t| f32_to_f16(x as f32))) as MapFn),
-            Elem::BF16 if <$t>::BITS <= 16 => Some((|m| map1(m, |x: $t| f32_to_bf16(x as f32))) as MapFn),
+            Elem::F32 => Some((|m| $map(m, |x: $t| x as f32)) as MapFn),
+            Elem::F64 => Some((|m| plain1(m, |x: $t| x as f64)) as MapFn),
+            Elem::F16 if <$t>::BITS <= 16 => Some((|m| $map(m, |x: $t| f32_to_f16(x as f32))) as MapFn),
+            Elem::BF16 if <$t>::BITS <= 16 => Some((|m| $map(m, |x: $t| f32_to_bf16(x as f32))) as MapFn),
             _ if $to.is_arith_int() => match word_of($to) {
-                Elem::U64 => Some((|m| map1(m, |x: $t| x as u64)) as MapFn),
-                Elem::U32 => Some((|m| map1(m, |x: $t| x as u32)) as MapFn),
-                Elem::U16 => Some((|m| map1(m, |x: $t| x as u16)) as MapFn),
-                _ => Some((|m| map1(m, |x: $t| x as u8)) as MapFn),
+                Elem::U64 => Some((|m| plain1(m, |x: $t| x as u64)) as MapFn),
+                Elem::U32 => Some((|m| $map(m, |x: $t| x as u32)) as MapFn),
+                Elem::U16 => Some((|m| plain1(m, |x: $t| x as u16)) as MapFn),
+                _ => Some((|m| $map(m, |x: $t| x as u8)) as MapFn),
             },
             _ => None,
         }
@@ -510,7 +534,12 @@ fn from_int(from: Elem, to: Elem, rounding: Rounding) -> Option<MapFn> {
     if rounding == Rounding::TowardZero && to.is_float() {
         return None;
     }
-    int_types!(from, T => from_int_type!(to, T))
+    match from {
+        Elem::I8 => from_int_type!(map1, to, i8),
+        Elem::U8 => from_int_type!(map1, to, u8),
+        Elem::I32 => from_int_type!(map1, to, i32),
+        _ => int_types!(from, T => from_int_type!(plain1, to, T)),
+    }
 }
 
 /// Any conversion, one element at a time through the exact encoder.
@@ -522,7 +551,7 @@ fn slow_cast(from: Elem, to: Elem) -> MapFn {
         let param = m.param;
         let (from, to) = (Elem::ALL[(param & 0xff) as usize], Elem::ALL[(param >> 8 & 0xff) as usize]);
         let rounding = if param >> 16 == 0 { Rounding::Default } else { Rounding::TowardZero };
-        map1(m, |x: A| narrow(convert_bits(from, to, x.into(), rounding)))
+        plain1(m, |x: A| narrow(convert_bits(from, to, x.into(), rounding)))
     }
     by_width!(from, A => match word_of(to) {
         Elem::U64 => |m| convert::<A, u64>(m, |x| x),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::buffer::Buffer;
 use super::elementwise::by_width;
 use super::error::Fault;
-use super::map::{FoldArgs, MapArgs, Src};
+use super::map::{Fill, FoldArgs, MapArgs, MapFn, Src};
 use super::memory::Snapshot;
 use super::program::*;
 use super::shadow::Shadow;
@@ -57,6 +57,7 @@ pub(super) struct Frame {
     pub(super) slots: Vec<Buffer>,
     /// Room for a dot's converted operands.
     pub(super) scratch: dot::Scratch,
+    pub(super) fill: Fill,
 }
 
 impl Frame {
@@ -66,7 +67,7 @@ impl Frame {
             let bytes = constant.get::<u8>();
             slots[*slot as usize].get_mut::<u8>()[..bytes.len()].copy_from_slice(bytes);
         }
-        Frame { slots, scratch: dot::Scratch::default() }
+        Frame { slots, scratch: dot::Scratch::default(), fill: Fill::default() }
     }
 }
 
@@ -249,22 +250,15 @@ impl<'a> Exec<'a> {
         Ok(())
     }
 
-    fn map(
-        &mut self,
-        f: super::map::MapFn,
-        src: &[Operand],
-        dst: Slot,
-        outer: usize,
-        inner: usize,
-        param: u64,
-    ) {
+    fn map(&mut self, f: MapFn, src: &[Operand], dst: Slot, outer: usize, inner: usize, param: u64) {
         let mut out = self.take(dst);
+        let Frame { slots, fill, .. } = &mut *self.frame;
         let at = |i: usize| {
             let o = src.get(i).copied().unwrap_or(src[0]);
-            Src { buffer: self.slot(o.slot), outer: o.outer as usize, inner: o.inner as usize }
+            Src { buffer: &slots[o.slot as usize], outer: o.outer as usize, inner: o.inner as usize }
         };
         let src = [at(0), at(1), at(2)];
-        f(&mut MapArgs { arch: self.arch, src, dst: &mut out, outer, inner, param });
+        f(&mut MapArgs { arch: self.arch, src, dst: &mut out, fill, outer, inner, param });
         self.put(dst, out);
     }
 

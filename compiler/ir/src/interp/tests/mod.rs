@@ -1,7 +1,11 @@
 //! Tests of the interpreter: kernels made by hand, run, and compared with plain scalar code.
 
+mod control;
+mod differential;
 mod elementwise;
 mod errors;
+mod memory;
+mod tiles;
 
 use smallvec::SmallVec;
 
@@ -135,4 +139,29 @@ pub(super) fn eval(
 /// [`eval`] of one result.
 pub(super) fn eval1(inputs: &[Data], build: impl FnOnce(&mut Builder<'_>, &[Value]) -> Value) -> Data {
     eval(inputs, |b, v| smallvec::smallvec![build(b, v)]).remove(0)
+}
+
+/// Runs a kernel given as text.
+pub(super) fn run_text(text: &str, grid: [u32; 3], args: &[Arg], memory: &Memory) {
+    let kernel = crate::text::parse(text).unwrap().remove(0);
+    if let Err(errors) = crate::verify::verify(&kernel) {
+        panic!("{errors:?}");
+    }
+    run(&kernel, &Launch { grid }, args, memory, &Options::default()).unwrap();
+}
+
+/// A buffer that holds these elements.
+pub(super) fn buffer<T: Element>(memory: &Memory, values: &[T]) -> std::sync::Arc<Allocation> {
+    let a = memory.allocate(size_of_val(values)).unwrap();
+    write(
+        &a,
+        &Data { elem: T::ELEM, shape: Shape::SCALAR, bits: values.iter().map(|x| x.to_bits64()).collect() },
+    );
+    a
+}
+
+/// The elements of a buffer.
+pub(super) fn contents<T: Element>(a: &Allocation) -> Vec<T> {
+    let n = a.len() / size_of::<T::Storage>();
+    read(a, T::ELEM, n).into_iter().map(T::from_bits64).collect()
 }
