@@ -13,7 +13,7 @@ use syn::{
 use crate::attr::take_host;
 use crate::expand::control::Control;
 use crate::offsets;
-use crate::scope::{FrameKind, Place, Scopes};
+use crate::scope::{FrameKind, Place, Scopes, for_each_target, is_compound_assignment};
 
 /// The state of the walk.
 pub struct Rewriter<'a> {
@@ -28,7 +28,7 @@ pub fn body<'p>(
     parameters: impl IntoIterator<Item = &'p syn::FnArg>,
     block: &mut Block,
 ) -> syn::Result<()> {
-    let mut rewriter = Rewriter { control, scopes: Scopes::default(), errors: Vec::new() };
+    let mut rewriter = Rewriter { control, scopes: Scopes::of(block), errors: Vec::new() };
     parameters.into_iter().for_each(|p| rewriter.scopes.declare_parameter(p));
     rewriter.visit_block_mut(block);
     match rewriter.errors.into_iter().reduce(|mut all, e| {
@@ -105,7 +105,7 @@ impl VisitMut for Rewriter<'_> {
             Expr::Assign(e) => {
                 self.visit_expr_mut(&mut e.right);
                 self.visit_expr_mut(&mut e.left);
-                self.change(&e.left);
+                for_each_target(&e.left, &mut |place| self.scopes.change(place));
             }
             Expr::Reference(e) => {
                 self.visit_expr_mut(&mut e.expr);
@@ -117,17 +117,7 @@ impl VisitMut for Rewriter<'_> {
                 self.visit_expr_mut(&mut e.receiver);
                 e.args.iter_mut().for_each(|a| self.visit_expr_mut(a));
                 offsets::array_to_tuple(&e.method, &mut e.args);
-                if e.method == "push" || e.method.to_string().ends_with("_mut") {
-                    self.scopes.change_by_method(&e.receiver);
-                }
-            }
-            Expr::Call(e) => {
-                visit_mut::visit_expr_call_mut(self, e);
-                if let Expr::Path(path) = &*e.func
-                    && let Some(function) = path.path.segments.last()
-                {
-                    offsets::array_to_tuple(&function.ident, &mut e.args);
-                }
+                self.scopes.method_call(&e.receiver, &e.method);
             }
             Expr::Binary(_) => self.binary(expr),
             Expr::Break(_) | Expr::Continue(_) | Expr::Return(_) | Expr::Try(_) => self.jump(expr),
@@ -282,18 +272,6 @@ impl Rewriter<'_> {
         carried
     }
 
-    /// Records an assignment, destructuring ones included.
-    fn change(&mut self, left: &Expr) {
-        match left {
-            Expr::Tuple(e) => e.elems.iter().for_each(|e| self.change(e)),
-            Expr::Array(e) => e.elems.iter().for_each(|e| self.change(e)),
-            Expr::Call(e) => e.args.iter().for_each(|e| self.change(e)),
-            Expr::Struct(e) => e.fields.iter().for_each(|f| self.change(&f.expr)),
-            Expr::Paren(e) => self.change(&e.expr),
-            place => self.scopes.change(place),
-        }
-    }
-
     fn binary(&mut self, expr: &mut Expr) {
         let Expr::Binary(binary) = expr else { unreachable!("called on a binary operator") };
         self.visit_expr_mut(&mut binary.left);
@@ -350,23 +328,6 @@ fn has_let(condition: &Expr) -> bool {
         Expr::Binary(ExprBinary { left, right, op: BinOp::And(_), .. }) => has_let(left) || has_let(right),
         _ => false,
     }
-}
-
-fn is_compound_assignment(op: &BinOp) -> bool {
-    use BinOp::*;
-    matches!(
-        op,
-        AddAssign(_)
-            | SubAssign(_)
-            | MulAssign(_)
-            | DivAssign(_)
-            | RemAssign(_)
-            | BitXorAssign(_)
-            | BitAndAssign(_)
-            | BitOrAssign(_)
-            | ShlAssign(_)
-            | ShrAssign(_)
-    )
 }
 
 /// A literal, perhaps negated or in parentheses.

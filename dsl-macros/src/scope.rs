@@ -5,15 +5,21 @@
 //! * an assignment, plain, compound or destructuring, to it, to a field of it, to an element of it, or through it (`*r = …`);
 //! * `&mut` of any of these;
 //! * a call of a method named `push` or `…_mut` on it (the names that by custom take `&mut self`), if it is declared `mut` or is seen to be
-//!   a `&mut` reference.
+//!   a `&mut` reference;
+//! * a call of any method on such a variable, if nothing of the above in the function changes it: then it is declared `mut` for its methods'
+//!   sake. Methods that by custom only read or consume (`len`, `get`, `into_…`) are left out.
 //!
-//! Other methods that take `&mut self` cannot be told from those that do not. If one changes a tile inside a device region,
-//! staging reports that the value is used outside the region that made it: an error, never a wrong kernel.
+//! What is left is a method that takes `&mut self`, has another name, and is called on a variable that is also assigned to somewhere: nothing tells it
+//! from a method that only reads. If one changes a tile inside a device region, a use of that tile after the region is reported while staging
+//! ("used after the loop or branch that made it"). A use in the *next round* of a device loop is not: it would see the tile of before
+//! the loop. Writing `(&mut s).advance()` shows the change to the macro.
+
+use std::collections::HashSet;
 
 use proc_macro2::{Ident, Span};
 use quote::ToTokens;
 use syn::visit::Visit;
-use syn::{Expr, Label, Lifetime, Member, Pat, UnOp, parse_quote_spanned};
+use syn::{BinOp, Block, Expr, Label, Lifetime, Member, Pat, UnOp, parse_quote_spanned};
 
 /// A variable.
 struct Binding {
@@ -21,6 +27,8 @@ struct Binding {
     mutable: bool,
     /// Is it seen to be a `&mut` reference?
     reference: bool,
+    /// Is nothing seen that changes it, but what its methods may do?
+    by_methods: bool,
     /// Has it a value wherever it is visible? Not if declared as `let x;` and so far only assigned inside a frame.
     initialised: bool,
     /// How many frames were open at its declaration.
@@ -86,12 +94,21 @@ pub struct Jump {
 /// The scopes and frames open at a point of the body.
 #[derive(Default)]
 pub struct Scopes {
+    /// Names of variables that are seen to be changed somewhere in the function, whatever their other methods do.
+    changed: HashSet<String>,
     bindings: Vec<Binding>,
     frames: Vec<Frame>,
     controls: usize,
 }
 
 impl Scopes {
+    /// For a function with this body.
+    pub fn of(body: &Block) -> Scopes {
+        let mut changes = Changes(HashSet::new());
+        changes.visit_block(body);
+        Scopes { changed: changes.0, ..Scopes::default() }
+    }
+
     /// Runs `f` in a scope of its own: what it declares is forgotten afterwards.
     pub fn begin(&self) -> usize {
         self.bindings.len()
@@ -151,7 +168,8 @@ impl Scopes {
 
     fn push(&mut self, name: String, mutable: bool, reference: bool) {
         let depth = self.frames.len();
-        self.bindings.push(Binding { name, mutable, reference, initialised: true, depth });
+        let by_methods = !self.changed.contains(&name);
+        self.bindings.push(Binding { name, mutable, reference, by_methods, initialised: true, depth });
     }
 
     /// The variable just declared by this pattern, if it is just that, is a `&mut` reference.
@@ -183,13 +201,14 @@ impl Scopes {
         }
     }
 
-    /// Records a call of a method that by its name takes `&mut self`.
-    pub fn change_by_method(&mut self, receiver: &Expr) {
+    /// Records a call of a method, if it may take `&mut self`.
+    pub fn method_call(&mut self, receiver: &Expr, method: &Ident) {
         let Some(mut found) = Found::of(receiver) else { return };
         let Some(binding) = self.lookup(&found.root).map(|b| &self.bindings[b]) else { return };
-        // What a reference that is not `mut` itself refers to is reached as an element is.
-        found.indexed |= binding.reference;
-        if binding.mutable || binding.reference {
+        let may_change = changes_by_custom(method) || binding.by_methods && !reads_by_custom(method);
+        if (binding.mutable || binding.reference) && may_change {
+            // What a reference that is not `mut` itself refers to is reached as an element is.
+            found.indexed |= binding.reference;
             self.record(found);
         }
     }
@@ -250,6 +269,103 @@ impl Scopes {
             .map(|f| f.control.clone())
             .collect()
     }
+}
+
+/// Does a method of this name by custom take `&mut self`?
+fn changes_by_custom(method: &Ident) -> bool {
+    method == "push" || method.to_string().ends_with("_mut")
+}
+
+/// Does a method of this name by custom take `&self` or `self`?
+fn reads_by_custom(method: &Ident) -> bool {
+    const NAMES: [&str; 16] = [
+        "clone",
+        "contains",
+        "contains_key",
+        "copied",
+        "expect",
+        "first",
+        "get",
+        "iter",
+        "keys",
+        "last",
+        "len",
+        "load",
+        "max",
+        "min",
+        "unwrap",
+        "values",
+    ];
+    const PREFIXES: [&str; 5] = ["as_", "into_", "is_", "to_", "unwrap_"];
+    let method = method.to_string();
+    NAMES.contains(&&*method) || PREFIXES.iter().any(|p| method.starts_with(p))
+}
+
+/// Finds the variables that are changed in ways that are seen without knowing their methods.
+struct Changes(HashSet<String>);
+
+impl Changes {
+    fn add(&mut self, place: &Expr) {
+        for_each_target(place, &mut |place| {
+            self.0.extend(Found::of(place).map(|found| found.root.to_string()));
+        });
+    }
+}
+
+impl<'ast> Visit<'ast> for Changes {
+    fn visit_expr_assign(&mut self, e: &'ast syn::ExprAssign) {
+        self.add(&e.left);
+        syn::visit::visit_expr_assign(self, e);
+    }
+    fn visit_expr_binary(&mut self, e: &'ast syn::ExprBinary) {
+        if is_compound_assignment(&e.op) {
+            self.add(&e.left);
+        }
+        syn::visit::visit_expr_binary(self, e);
+    }
+    fn visit_expr_reference(&mut self, e: &'ast syn::ExprReference) {
+        if e.mutability.is_some() {
+            self.add(&e.expr);
+        }
+        syn::visit::visit_expr_reference(self, e);
+    }
+    fn visit_expr_method_call(&mut self, e: &'ast syn::ExprMethodCall) {
+        if changes_by_custom(&e.method) {
+            self.add(&e.receiver);
+        }
+        syn::visit::visit_expr_method_call(self, e);
+    }
+    fn visit_item(&mut self, _: &'ast syn::Item) {}
+}
+
+/// Calls `f` on what an assignment assigns to; several places if it takes its right side apart.
+pub fn for_each_target(left: &Expr, f: &mut dyn FnMut(&Expr)) {
+    match left {
+        Expr::Tuple(e) => e.elems.iter().for_each(|e| for_each_target(e, f)),
+        Expr::Array(e) => e.elems.iter().for_each(|e| for_each_target(e, f)),
+        Expr::Call(e) => e.args.iter().for_each(|e| for_each_target(e, f)),
+        Expr::Struct(e) => e.fields.iter().for_each(|field| for_each_target(&field.expr, f)),
+        Expr::Paren(e) => for_each_target(&e.expr, f),
+        place => f(place),
+    }
+}
+
+/// Is it `+=` or another like it?
+pub fn is_compound_assignment(op: &BinOp) -> bool {
+    use BinOp::*;
+    matches!(
+        op,
+        AddAssign(_)
+            | SubAssign(_)
+            | MulAssign(_)
+            | DivAssign(_)
+            | RemAssign(_)
+            | BitXorAssign(_)
+            | BitAndAssign(_)
+            | BitOrAssign(_)
+            | ShlAssign(_)
+            | ShrAssign(_)
+    )
 }
 
 fn deref(expr: Expr) -> Expr {

@@ -83,15 +83,16 @@ fn of_what_a_variable_holds() {
 fn of_a_change_that_the_macro_cannot_see() {
     expect![[r#"
         error: a value is used after the loop or branch that made it
-           --> tests/macros/faulty.rs:61:7
+           --> tests/macros/faulty.rs:63:7
            |
         50 |         self.0 += 1.0;
            |         ---- made here
            .
-        61 |     y.store(hidden.0);
+        63 |     y.store(hidden.0);
            |       ^^^^^
            |
            = help: declare it with `let mut` before the loop or branch and assign to it inside
 
-        error: kernel `unseen` was not built due to 1 error"#]].assert_eq(&faulty::unseen::stage().unwrap_err().to_string());
+        error: kernel `unseen` was not built due to 1 error"#]]
+    .assert_eq(&faulty::unseen::stage().unwrap_err().to_string());
 }

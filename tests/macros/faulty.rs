@@ -51,10 +51,12 @@ impl Hidden {
     }
 }
 
-/// A method that takes `&mut self` cannot be told from others: what it does is found when it is used.
+/// A method that takes `&mut self` cannot be told from others where the variable is assigned to as well: what it does is found when it
+/// is used.
 #[kernel]
 pub fn unseen(x: Scalar<f32>, n: Scalar<i32>, y: PtrMut<f32>) {
     let mut hidden = Hidden(x);
+    hidden.0 += 1.0;
     for _ in 0..n {
         hidden.advance();
     }

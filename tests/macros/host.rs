@@ -168,6 +168,20 @@ twice! {
         out
     }
 
+    pub fn consumed(flag: bool) -> Vec<usize> {
+        let mut sorted = vec![3, 1, 2];
+        sorted.sort();
+        let mut seen = std::collections::HashMap::new();
+        seen.insert(1, "one");
+        let mut out = Vec::new();
+        if flag {
+            out.extend(sorted.into_iter().filter(|n| seen.get(n).is_some()));
+        } else {
+            out.push(seen.len());
+        }
+        out
+    }
+
     pub fn short_circuit(log: &mut Vec<&'static str>, a: bool, b: bool) -> bool {
         let mut say = |what, answer| {
             log.push(what);
@@ -261,6 +275,7 @@ fn values_and_places() {
 fn closures_iterators_and_short_circuits() {
     let values = [0.5, -1.0, 3.0, 0.1, 0.75];
     assert_eq!(plain::closures(&values), staged::closures(&values));
+    assert_eq!([true, false].map(plain::consumed), [true, false].map(staged::consumed));
     for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
         let (mut first, mut second) = (Vec::new(), Vec::new());
         assert_eq!(plain::short_circuit(&mut first, a, b), staged::short_circuit(&mut second, a, b));

@@ -6,6 +6,7 @@ mod every;
 mod faulty;
 mod glue;
 mod host;
+mod run;
 
 use tegula::ir::Kernel;
 
