@@ -11,6 +11,8 @@ pub mod analysis;
 pub mod artifact;
 pub mod builder;
 pub mod element;
+#[cfg(test)]
+mod fuzz;
 pub mod interp;
 pub mod kernel;
 pub mod layout;

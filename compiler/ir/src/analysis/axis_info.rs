@@ -15,8 +15,9 @@ use smallvec::{SmallVec, smallvec};
 
 use super::access::pow2_part;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef};
+use crate::numerics::is_representable;
 use crate::op::{Assumption, BinaryOp, CmpOp, Literal, Opcode};
-use crate::types::{ElemType, Shape, Type};
+use crate::types::{Elem, ElemType, Shape, Type};
 
 /// Divisibility of 0: divided by everything that matters.
 const ANY: u64 = 1 << 32;
@@ -32,7 +33,7 @@ pub struct AxisInfo {
     pub divisibility: List,
     /// Length of runs of equal elements.
     pub constancy: List,
-    /// The value, if all elements are this constant.
+    /// The value, if all elements are this constant (a u64 by its bit pattern, as in a literal).
     pub constant: Option<i64>,
 }
 
@@ -189,7 +190,7 @@ impl AxisInfoMap {
                 if let Some(&result) = data.results.first()
                     && let Some(info) = self.transfer(kernel, op, result)
                 {
-                    self.infos.insert(result, clamp(info));
+                    self.infos.insert(result, wrap(kernel.ty(result), clamp(info)));
                 }
             }
         }
@@ -278,8 +279,10 @@ impl AxisInfoMap {
                 let mut out = AxisInfo::unknown(shape.rank());
                 for d in 0..out.constancy.len() {
                     out.constancy[d] = gcd(a.constancy[d], b.constancy[d]);
-                    // A common factor of both survives bit operations and minima alike.
-                    out.divisibility[d] = gcd(a.divisibility_at(d, 1), b.divisibility_at(d, 1));
+                    let (x, y) = (a.divisibility_at(d, 1), b.divisibility_at(d, 1));
+                    // A common factor of both survives bit operations and minima alike; zeros at the low end of one survive `and`.
+                    let is_and = matches!(data.opcode, Opcode::Binary(BinaryOp::And));
+                    out.divisibility[d] = if is_and { x.max(y) } else { gcd(x, y) };
                 }
                 out
             }
@@ -295,7 +298,13 @@ impl AxisInfoMap {
                 }
                 out
             }
-            Opcode::Cast(_) if kernel.ty(data.operands[0]).value_elem().is_some_and(|e| e.is_int()) => at(0),
+            Opcode::Cast(_) => {
+                let (from, to) = (kernel.ty(data.operands[0]).value_elem()?, ty.elem.value()?);
+                if !from.is_int() || !to.is_int() {
+                    return None;
+                }
+                cast(from, to, at(0))
+            }
             Opcode::Unary(crate::op::UnaryOp::Not) => {
                 AxisInfo { constancy: at(0).constancy, ..AxisInfo::unknown(shape.rank()) }
             }
@@ -338,6 +347,7 @@ impl AxisInfoMap {
                 }
                 out
             }
+            Opcode::Permute { perm } if perm.is_empty() => at(0),
             Opcode::Permute { perm } => {
                 let from = at(0);
                 let pick = |l: &List| -> List { perm.iter().map(|&p| l[p as usize]).collect() };
@@ -458,6 +468,32 @@ fn mul(a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
     out
 }
 
+/// Between integers: where the target cannot hold all values, they wrap.
+fn cast(from: Elem, to: Elem, info: AxisInfo) -> AxisInfo {
+    let widens = from.bits() < to.bits() && (to.is_signed() || !from.is_signed());
+    if widens || from == to { info } else { cut_runs(to, info) }
+}
+
+/// What holds of a result that may have wrapped. Sums of 32 and more bits are taken not to wrap within a run (an index that does is of
+/// no use as one); narrower ones wrap in earnest.
+fn wrap(ty: Type, mut info: AxisInfo) -> AxisInfo {
+    let Some(elem) = ty.value_elem() else { return info };
+    info.constant = info.constant.filter(|&c| is_representable(elem, Literal::Int(c)));
+    if elem.bits() < 32 { cut_runs(elem, info) } else { info }
+}
+
+/// Cuts runs so that each lies between two multiples of half the type's range, and does not wrap.
+fn cut_runs(elem: Elem, mut info: AxisInfo) -> AxisInfo {
+    let half = 1u64 << (elem.bits() - 1).min(32);
+    for d in 0..info.contiguity.len() {
+        let run = gcd(info.contiguity[d], gcd(half, info.divisibility[d]));
+        info.divisibility[d] = info.divisibility_at(d, run);
+        info.contiguity[d] = run;
+    }
+    info.constant = info.constant.filter(|&c| is_representable(elem, Literal::Int(c)));
+    info
+}
+
 /// Quotient by a constant: runs of consecutive dividends that start at a multiple of the divisor share a quotient.
 fn div(a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
     let rank = a.contiguity.len();
@@ -476,7 +512,7 @@ fn div(a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
             }
         }
     }
-    out.constant = constant(a, b, i64::checked_div);
+    out.constant = constant(a, b, |x, y| (x >= 0 && y > 0).then(|| x / y));
     out
 }
 
@@ -494,7 +530,7 @@ fn rem(a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
         out.contiguity[d] = run;
         out.divisibility[d] = gcd(a.divisibility_at(d, run), b.divisibility_at(d, 1));
     }
-    out.constant = constant(a, b, i64::checked_rem);
+    out.constant = constant(a, b, |x, y| (x >= 0 && y > 0).then(|| x % y));
     out
 }
 
