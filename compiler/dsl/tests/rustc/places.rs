@@ -1,3 +1,5 @@
+//! A place in a view with too many offsets, and a range over floats.
+
 use tegula_dsl::prelude::*;
 
 fn kernel(view: View<f32, 2>, x: Scalar<f32>) {
