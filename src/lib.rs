@@ -1,6 +1,23 @@
 //! A tile-level GPU kernel language embedded in Rust.
 //!
 //! `use tegula::prelude::*;` brings in the words of the language; a function with [`macro@kernel`] is a kernel.
+//!
+//! ```
+//! use tegula::prelude::*;
+//!
+//! /// y = x / rms(x) · w, one row a program.  x, y: [rows, cols]; w: [cols].
+//! #[kernel]
+//! pub fn rms_norm<T: Float>(x: View<T, 2>, w: View<T, 1>, y: ViewMut<T, 2>, eps: Scalar<f32>, block: usize) {
+//!     let row = program_id(0);
+//!     let xs = x.load([row, 0], [1, block]).cast::<f32>(); // out of bounds reads as 0
+//!     let var = (xs * xs).sum(1) / x.dim(1).cast::<f32>();
+//!     let inv = rsqrt(var + eps);
+//!     y.store([row, 0], (xs * inv.expand(1) * w.load([0], [block]).cast::<f32>()).cast::<T>());
+//! }
+//!
+//! let kernel = rms_norm::<bf16>::stage(4096).unwrap(); // or the call `rms_norm::<bf16>(&x, &w, &mut y, 1e-6, 4096)`, to launch it
+//! assert_eq!(kernel.name, "rms_norm_bf16");
+//! ```
 
 pub use tegula_dsl as dsl;
 pub use tegula_dsl::{Diagnostic, Diagnostics, KernelDef, MetaParam};

@@ -61,7 +61,7 @@ fn generic_code_over_kernels() {
 fn a_launch_takes_tensors_and_numbers() {
     let device = Device::testing();
     let (x, mut y) = (device.zeros::<f32>(&[64]).unwrap(), device.zeros::<f32>(&[64]).unwrap());
-    let launch = scale::<f32, 0>(&x, &mut y, 2.0f32, CONFIG).grid(1).num_warps(8);
+    let launch = scale::<f32, 0>(&x, &mut y, 2.0, CONFIG).grid(1).num_warps(8);
     let kernel = launch.kernel().unwrap();
     assert_eq!(kernel.name, "scale_f32_0");
     assert_eq!(kernel.hints.num_warps, 8, "a launch overrides the kernel's hints");
