@@ -269,8 +269,20 @@ impl AxisInfoMap {
                 mul(&at(0), &by)
             }
             // Truncating division folds −3…−1 and 1…3 onto one quotient: runs hold only without negative dividends.
-            Opcode::Binary(BinaryOp::Div | BinaryOp::Rem) if !non_negative(kernel, data.operands[0], 16) => {
-                return None;
+            // Where the quotient is exact, the sign does not matter.
+            Opcode::Binary(f @ (BinaryOp::Div | BinaryOp::Rem))
+                if !non_negative(kernel, data.operands[0], 16) =>
+            {
+                let (a, by) = (at(0), at(1).constant.filter(|&c| c > 0)? as u64);
+                if !by.is_power_of_two() || a.divides_all() < by {
+                    return None;
+                }
+                if *f == BinaryOp::Rem {
+                    return Some(AxisInfo::splat(ANY, Some(0), shape));
+                }
+                let divisibility =
+                    (0..a.constancy.len()).map(|d| (a.divisibility_at(d, 1) / by).max(1)).collect();
+                AxisInfo { constancy: a.constancy.clone(), divisibility, ..AxisInfo::unknown(shape.rank()) }
             }
             Opcode::Binary(BinaryOp::Div) => div(&at(0), &at(1)),
             Opcode::Binary(BinaryOp::Rem) => rem(&at(0), &at(1)),
