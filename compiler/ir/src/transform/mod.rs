@@ -5,6 +5,7 @@
 
 pub mod assign_layouts;
 pub mod insert_barriers;
+pub mod legalize_math;
 pub mod pipeline_loops;
 pub mod plan_shared_memory;
 pub mod simplify;
@@ -50,6 +51,11 @@ pub const PASSES: &[Pass] = &[
         name: "dce",
         summary: "remove what is not used, carried values included",
         run: |kernel, _| Ok(simplify::dce::run(kernel)),
+    },
+    Pass {
+        name: "legalize_math",
+        summary: "rewrite functions and conversions into what the GPU has",
+        run: |kernel, gpu| Ok(legalize_math::run(kernel, gpu)),
     },
     Pass {
         name: "assign_layouts",
