@@ -27,7 +27,7 @@ pub enum UnaryOp {
     Not,
     /// e to the x (floats).
     Exp,
-    /// 2 to the x (floats).
+    /// 2 to the x (floats). On f32 a GPU's own approximation, with a relative error of 2⁻²²; see `transform::legalize_math`.
     Exp2,
     /// Natural logarithm; NaN below zero, −∞ at zero.
     Log,
@@ -35,7 +35,7 @@ pub enum UnaryOp {
     Log2,
     /// Square root, correctly rounded for f32 and f64.
     Sqrt,
-    /// 1 / sqrt(x).
+    /// 1 / sqrt(x). On f32 a GPU's own approximation, with a relative error of 2⁻²²·⁹.
     Rsqrt,
     /// Sine of an angle in radians, of any magnitude.
     Sin,

@@ -48,7 +48,7 @@ fn inputs(elem: Elem) -> Vec<u64> {
         }
     }
     let mut state = 0x2545_f491_4f6c_dd1du64;
-    for _ in 0..10_000 {
+    for _ in 0..2_000 {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

@@ -1,7 +1,7 @@
 //! Evaluates the straight-line scalar code that the pass makes, for many inputs at once.
 //!
-//! It exists beside the tile interpreter because it can do what an oracle must not: return, for the hardware's approximations,
-//! any value within their documented error.
+//! It exists beside the tile interpreter (see `interpreter.rs`) because it can do what an oracle must not: return, for the hardware's
+//! approximations, any value within their documented error.
 
 use crate::kernel::{Kernel, Value};
 use crate::numerics::{convert_bits, literal_bits};

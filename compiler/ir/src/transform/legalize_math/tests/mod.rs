@@ -5,6 +5,7 @@ mod angles;
 mod casts;
 mod double;
 mod eval;
+mod interpreter;
 mod structure;
 
 use super::run;
