@@ -4,6 +4,7 @@
     pip install mpmath gmpy2        (gmpy2 is optional: it is only faster)
     python3 coefficients.py > coefficients.rs
     python3 coefficients.py angles > tests/angles.rs        (references for huge angles)
+    cargo fmt
 
 Each polynomial is the minimax one (Remez exchange on a dense grid, 50 digits) for the error that matters: the error of
 the final result, relative to the final result. So the error of P in f(x) = x + x^3 P(x^2) is weighted by x^3 / f(x).

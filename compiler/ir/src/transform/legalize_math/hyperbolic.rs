@@ -30,17 +30,42 @@ pub fn tanh_f64(x: Expr<'_>) -> Expr<'_> {
 
 /// 1 / (1 + e^−x) (f32).
 ///
-/// Through e^−|x|, which cannot overflow, so that the left tail is as accurate, down to subnormals, as the rest.
+/// Through e = e^−|x|, which cannot overflow, so that the left tail is as accurate, down to subnormals, as the rest: e / (1 + e) there, 1 / (1 + e)
+/// on the right. The rough reciprocal is not refined; the quotient made with it is, against the exact divisor.
 pub fn sigmoid_f32(x: Expr<'_>) -> Expr<'_> {
+    let one = x.number(1f32);
     let e = exp_f32_not_positive(-x.abs());
-    let inverse = reciprocal(e + 1.0f32);
-    x.lt(0.0f32).select(e * inverse, inverse)
+    let (sum, sum_low) = one_plus(e, one);
+    let root = sum.unary(UnaryOp::Rsqrt);
+    let inverse = root * root;
+    let numerator = x.lt(0f32).select(e, one);
+    let q = numerator * inverse;
+    remainder(numerator, q, sum, sum_low).mul_add(inverse, q)
 }
 
-/// 1 / (1 + e^−x) (f64).
+/// 1 / (1 + e^−x) (f64); as in f32, but for the division.
 pub fn sigmoid_f64(x: Expr<'_>) -> Expr<'_> {
+    let one = x.number(1.0);
     let e = exp_f64(-x.abs());
-    x.lt(0.0).select(e, x.number(1.0)) / (e + 1.0)
+    let (sum, sum_low) = one_plus(e, one);
+    let left = x.lt(0.0);
+    let numerator = left.select(e, one);
+    let q = numerator / sum;
+    // 1 / (1 + e) is the quotient itself on the right, and one minus it on the left.
+    let inverse = left.select(one - q, q);
+    remainder(numerator, q, sum, sum_low).mul_add(inverse, q)
+}
+
+/// 1 + e for 0 ≤ e ≤ 1, and what its rounding lost.
+fn one_plus<'s>(e: Expr<'s>, one: Expr<'s>) -> (Expr<'s>, Expr<'s>) {
+    let sum = one + e;
+    (sum, e - (sum - one))
+}
+
+/// numerator − q · (sum + sum_low).
+fn remainder<'s>(numerator: Expr<'s>, q: Expr<'s>, sum: Expr<'s>, sum_low: Expr<'s>) -> Expr<'s> {
+    let minus_q = -q;
+    minus_q.mul_add(sum_low, minus_q.mul_add(sum, numerator))
 }
 
 /// 1 / y (f32) for 1 ≤ y < 2⁶⁰: the square of the hardware's 1 / √y, and one step of Newton. An IEEE division is several times as long.
