@@ -2,8 +2,8 @@
 //!
 //! What is left after this pass, on any shape:
 //! * arithmetic, `sqrt`, rounding to integers, comparisons, integer operations: as they are;
-//! * `exp2`, `log2` and `rsqrt` on **f32 only**, as the hardware's `ex2.approx`, `lg2.approx` and `rsqrt.approx`;
-//! * conversions that the target has an instruction for (see [`casts`]).
+//! * `exp2` and `rsqrt` on **f32 only**, as the hardware's `ex2.approx` and `rsqrt.approx`;
+//! * conversions that the target has an instruction for (see `casts.rs`).
 //!
 //! Each function becomes straight-line operations in the place of the old one, with splat constants, so it works on
 //! scalars, on tiles and in combine regions alike. It runs before layouts are assigned.
