@@ -29,3 +29,18 @@ pub mod prelude;
 
 #[doc(hidden)]
 pub mod __private;
+
+/// Opens a device by name (`host`, `cuda`, `cuda:1`, …) and gives it a compiler, if this crate was built with one (feature `jit`).
+///
+/// # Errors
+/// For an unknown name, without a driver, or without such a GPU; the message says what to do.
+pub fn device(name: &str) -> Result<runtime::Device, runtime::Error> {
+    #[cfg(feature = "jit")]
+    {
+        static REGISTERED: std::sync::Once = std::sync::Once::new();
+        REGISTERED.call_once(|| {
+            runtime::register_compiler(std::sync::Arc::new(tegula_codegen::compile::PtxCompiler::default()));
+        });
+    }
+    runtime::Device::open(name)
+}

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use tegula_ir::artifact::{CompileError, CompiledKernel, Compiler, ResourceReport};
 use tegula_ir::kernel::Kernel;
-use tegula_ir::text;
 use tegula_ir::transform::plan_shared_memory::SharedPlan;
-use tegula_ir::transform::{assign_layouts, insert_barriers, pipeline_loops, plan_shared_memory};
+use tegula_ir::transform::{
+    assign_layouts, insert_barriers, legalize_math, pipeline_loops, plan_shared_memory, simplify,
+};
+use tegula_ir::verify;
 
 use crate::context::with_context;
 use crate::emit::{Artifacts, Options};
@@ -32,8 +34,16 @@ pub struct Scheduled {
 pub fn schedule(kernel: &Kernel, target: &Target) -> Result<Scheduled, CompileError> {
     let gpu = target.gpu_features();
     let mut kernel = kernel.clone();
-    pipeline_loops::run(&mut kernel, &gpu);
+    simplify::run(&mut kernel);
+    legalize_math::run(&mut kernel, &gpu);
+    simplify::run(&mut kernel);
+    if pipeline_loops::run(&mut kernel, &gpu) {
+        simplify::run(&mut kernel);
+    }
     assign_layouts::run(&mut kernel, &gpu);
+    simplify::cse::run(&mut kernel);
+    simplify::dce::run(&mut kernel);
+    debug_assert_eq!(verify_text(&kernel), "", "the passes leave a valid kernel");
     let plan = plan_shared_memory::run(&kernel, gpu.max_shared_bytes)?;
     insert_barriers::run(&mut kernel, &plan);
     Ok(Scheduled { kernel, plan })
@@ -56,6 +66,10 @@ pub struct Compilation {
 /// Compiles a kernel, keeping the intermediate stages that `options` asks for.
 pub fn compile(kernel: &Kernel, target: &Target, options: &Options) -> Result<Compilation, CompileError> {
     let failed = |message: String| CompileError { kernel: kernel.name.clone(), message };
+    let faults = verify_text(kernel);
+    if !faults.is_empty() {
+        return Err(failed(faults));
+    }
     let start = Instant::now();
     let Scheduled { kernel: scheduled, plan } = schedule(kernel, target)?;
     let schedule_time = start.elapsed();
@@ -129,7 +143,10 @@ impl Compiler for PtxCompiler {
     }
 }
 
-/// Reads kernels in text form.
-pub fn parse(source: &str) -> Result<Vec<Kernel>, String> {
-    text::parse(source).map_err(|e| e.to_string())
+/// What the verifier has to say, one line a fault.
+fn verify_text(kernel: &Kernel) -> String {
+    match verify::verify(kernel) {
+        Ok(()) => String::new(),
+        Err(errors) => errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"),
+    }
 }

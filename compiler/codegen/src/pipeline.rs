@@ -72,19 +72,41 @@ fn compile<'c>(
     let llvm_module =
         times.translate.measure(|| llvm::translate(context, &module, &llvm_context, &machine))?;
     drop(module);
-    convergence::annotate(&llvm_context, &llvm_module);
-    selection::check(&llvm_module, target)?;
-    let llvm_input_text = options.emit.llvm_input.then(|| llvm_module.print_to_string().to_string());
+    let mut artifacts = from_llvm(&llvm_context, llvm_module, &machine, target, options, times)?;
+    artifacts.mlir = mlir_text;
+    artifacts.mlir_lowered = lowered_text;
+    Ok(artifacts)
+}
 
-    times.optimize.measure(|| llvm::optimize(&llvm_context, &llvm_module, &machine, options))?;
-    let llvm_text = options.emit.llvm.then(|| llvm_module.print_to_string().to_string());
-    let ptx = times.ptx.measure(|| llvm::emit_ptx(&llvm_context, &llvm_module, &machine))?;
+/// Compiles LLVM IR text, for instance what [`crate::emit::Emit::llvm_input`] gave.
+pub fn compile_llvm(text: &str, target: &Target, options: &Options) -> Result<Artifacts, CodegenError> {
+    let mut times = StageTimes::default();
+    let llvm_context = inkwell::context::Context::create();
+    let machine = llvm::target_machine(target)?;
+    let module = times.parse.measure(|| llvm::parse(&llvm_context, text, &machine))?;
+    from_llvm(&llvm_context, module, &machine, target, options, times)
+}
 
+/// The road from LLVM IR on.
+fn from_llvm(
+    llvm_context: &inkwell::context::Context,
+    module: inkwell::module::Module<'_>,
+    machine: &inkwell::targets::TargetMachine,
+    target: &Target,
+    options: &Options,
+    mut times: StageTimes,
+) -> Result<Artifacts, CodegenError> {
+    convergence::annotate(llvm_context, &module);
+    selection::check(&module, target)?;
+    let llvm_input = options.emit.llvm_input.then(|| module.print_to_string().to_string());
+    times.optimize.measure(|| llvm::optimize(llvm_context, &module, machine, options))?;
+    let llvm = options.emit.llvm.then(|| module.print_to_string().to_string());
+    let ptx = times.ptx.measure(|| llvm::emit_ptx(llvm_context, &module, machine))?;
     let mut artifacts = Artifacts {
-        mlir: mlir_text,
-        mlir_lowered: lowered_text,
-        llvm_input: llvm_input_text,
-        llvm: llvm_text,
+        mlir: None,
+        mlir_lowered: None,
+        llvm_input,
+        llvm,
         ptx,
         assembled: None,
         sass: None,

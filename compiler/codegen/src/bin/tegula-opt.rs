@@ -1,16 +1,73 @@
-//! `tegula-opt`: runs parts of the compiler over a file of tile IR and prints what comes out.
+//! `tegula-opt`: runs parts of the compiler over a file and prints what comes out.
+//!
+//! What goes in is told by the file's name: tile IR (`.tile`), MLIR (`.mlir`), LLVM IR (`.ll`) or PTX (`.ptx`); standard input is tile IR.
 
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tegula_codegen::compile::{compile, schedule};
-use tegula_codegen::emit::{Assemble, Emit, Options};
+use clap::{Parser, ValueEnum};
+use tegula_codegen::compile::{self, schedule};
+use tegula_codegen::emit::{Artifacts, Assemble, Emit, Options};
+use tegula_codegen::pipeline::{compile_llvm, compile_mlir};
+use tegula_codegen::ptxas;
 use tegula_codegen::target::Target;
-use tegula_ir::text;
+use tegula_ir::kernel::Kernel;
+use tegula_ir::transform::{PASSES, Pass, pass};
+use tegula_ir::{text, verify};
+
+/// Runs parts of the Tegula compiler over a file and prints what comes out.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Examples:\n  tegula-opt kernel.tile --passes simplify,assign_layouts\n  tegula-opt kernel.tile --emit sass --target sm_80\n  tegula-opt kernel.tile --emit mlir > kernel.mlir; tegula-opt kernel.mlir --emit report"
+)]
+struct Args {
+    /// The file: .tile, .mlir, .ll or .ptx; `-` or nothing reads tile IR from standard input.
+    file: Option<PathBuf>,
+    /// Run just these passes over tile IR, in this order, and print tile IR.
+    #[arg(long, value_delimiter = ',', value_name = "PASS,…")]
+    passes: Vec<String>,
+    /// The stage to print.
+    #[arg(long, value_enum, default_value = "ptx")]
+    emit: Stage,
+    /// What to compile for.
+    #[arg(long, default_value = "sm_90a")]
+    target: String,
+    /// Print source locations in tile IR.
+    #[arg(long)]
+    locations: bool,
+    /// List the passes over tile IR.
+    #[arg(long)]
+    list_passes: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Stage {
+    /// Tile IR as it went in, verified.
+    Tile,
+    /// Tile IR after all its passes: layouts, rings, barriers.
+    TileScheduled,
+    /// MLIR, before its passes.
+    Mlir,
+    /// MLIR in the llvm dialect.
+    MlirLowered,
+    /// LLVM IR after optimisation.
+    Llvm,
+    /// PTX.
+    Ptx,
+    /// SASS (needs ptxas and nvdisasm).
+    Sass,
+    /// Registers, spills, warnings of ptxas, and the time of each stage.
+    Report,
+}
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
+    match run(&Args::parse()) {
+        Ok(output) => {
+            println!("{}", output.trim_end());
+            ExitCode::SUCCESS
+        }
         Err(message) => {
             eprintln!("tegula-opt: {message}");
             ExitCode::from(2)
@@ -18,69 +75,144 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<(), String> {
-    let mut file = None;
-    let mut emit = "ptx".to_owned();
-    let mut target = "sm_90a".to_owned();
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--emit" => emit = args.next().ok_or("--emit needs a stage")?,
-            "--target" => target = args.next().ok_or("--target needs a name")?,
-            _ => file = Some(arg),
-        }
+fn run(args: &Args) -> Result<String, String> {
+    if args.list_passes {
+        let lines: Vec<String> = PASSES.iter().map(|p| format!("{:<20} {}", p.name, p.summary)).collect();
+        return Ok(lines.join("\n"));
     }
-    let source = match file.as_deref() {
-        None | Some("-") => {
-            let mut s = String::new();
-            std::io::stdin().read_to_string(&mut s).map_err(|e| e.to_string())?;
-            s
-        }
-        Some(path) => std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?,
+    let target = Target::from_name(&args.target).map_err(|e| e.to_string())?;
+    let path = args.file.as_deref().filter(|p| *p != Path::new("-"));
+    let source = read(path)?;
+    let options = Options {
+        emit: Emit {
+            mlir: args.emit == Stage::Mlir,
+            mlir_lowered: args.emit == Stage::MlirLowered,
+            llvm: args.emit == Stage::Llvm,
+            sass: args.emit == Stage::Sass,
+            ..Emit::default()
+        },
+        assemble: if matches!(args.emit, Stage::Sass | Stage::Report) {
+            Assemble::Require
+        } else {
+            Assemble::No
+        },
+        ..Options::default()
     };
-    let target = Target::from_name(&target).map_err(|e| e.to_string())?;
-    let kernels =
-        text::parse(&source).map_err(|e| e.render(file.as_deref().unwrap_or("<stdin>"), &source))?;
-    for kernel in kernels {
-        if let Err(errors) = tegula_ir::verify::verify(&kernel) {
-            let list: Vec<String> = errors.iter().map(|e| e.to_string()).collect();
-            return Err(list.join("\n"));
-        }
-        if emit == "tile" {
-            println!("{}", text::print(&kernel));
-            continue;
-        }
-        if emit == "tile-scheduled" {
-            let scheduled = schedule(&kernel, target).map_err(|e| e.to_string())?;
-            println!("{}", text::print(&scheduled.kernel));
-            continue;
-        }
-        let options = Options {
-            emit: Emit {
-                mlir: emit == "mlir",
-                llvm: emit == "llvm",
-                sass: emit == "sass",
-                ..Emit::default()
-            },
-            assemble: if emit == "sass" || emit == "report" { Assemble::Require } else { Assemble::No },
-            ..Options::default()
-        };
-        let c = compile(&kernel, target, &options).map_err(|e| e.to_string())?;
-        match emit.as_str() {
-            "mlir" => println!("{}", c.artifacts.mlir.unwrap_or_default()),
-            "llvm" => println!("{}", c.artifacts.llvm.unwrap_or_default()),
-            "ptx" => println!("{}", c.artifacts.ptx),
-            "sass" => println!("{}", c.artifacts.sass.unwrap_or_default()),
-            "report" => {
-                println!("{}: {:?}", c.kernel.entry, c.kernel.report);
-                println!("schedule {:?} lower {:?} {:?}", c.schedule_time, c.lower_time, c.artifacts.times);
-            }
-            other => {
-                return Err(format!(
-                    "unknown stage `{other}`: tile, tile-scheduled, mlir, llvm, ptx, sass, report"
-                ));
-            }
+    let kind = path.and_then(|p| p.extension()).and_then(|e| e.to_str()).unwrap_or("tile");
+    let artifacts = match kind {
+        "mlir" => compile_mlir(&source, target, &options).map_err(|e| e.to_string())?,
+        "ll" => compile_llvm(&source, target, &options).map_err(|e| e.to_string())?,
+        "ptx" => return from_ptx(&source, target, args.emit),
+        "tile" => return from_tile(&source, path, target, &options, args),
+        other => return Err(format!("`.{other}` is no stage of the compiler: .tile, .mlir, .ll, .ptx")),
+    };
+    print(&artifacts, args.emit)
+}
+
+fn read(path: Option<&Path>) -> Result<String, String> {
+    match path {
+        Some(path) => std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display())),
+        None => {
+            let mut source = String::new();
+            std::io::stdin().read_to_string(&mut source).map_err(|e| format!("standard input: {e}"))?;
+            Ok(source)
         }
     }
-    Ok(())
+}
+
+fn from_tile(
+    source: &str,
+    path: Option<&Path>,
+    target: &Target,
+    options: &Options,
+    args: &Args,
+) -> Result<String, String> {
+    let name = path.map_or("<stdin>".to_owned(), |p| p.display().to_string());
+    let kernels = text::parse(source).map_err(|e| e.render(&name, source))?;
+    let passes: Vec<&Pass> = args
+        .passes
+        .iter()
+        .map(|p| pass(p).ok_or_else(|| format!("there is no pass `{p}` (see --list-passes)")))
+        .collect::<Result<_, _>>()?;
+    let mut out = Vec::new();
+    for mut kernel in kernels {
+        check(&kernel, "the input")?;
+        if !passes.is_empty() {
+            for pass in &passes {
+                (pass.run)(&mut kernel, &target.gpu_features()).map_err(|e| e.to_string())?;
+                check(&kernel, pass.name)?;
+            }
+            out.push(show(&kernel, args));
+            continue;
+        }
+        out.push(match args.emit {
+            Stage::Tile => show(&kernel, args),
+            Stage::TileScheduled => show(&schedule(&kernel, target).map_err(|e| e.to_string())?.kernel, args),
+            stage => {
+                let made = compile::compile(&kernel, target, options).map_err(|e| e.to_string())?;
+                let mut text = print(&made.artifacts, stage)?;
+                if stage == Stage::Report {
+                    text.push_str(&format!(
+                        "  shared memory {} bytes\n  schedule {:?}, lower {:?}\n",
+                        made.kernel.shared_bytes, made.schedule_time, made.lower_time
+                    ));
+                }
+                text
+            }
+        });
+    }
+    Ok(out.join("\n"))
+}
+
+fn check(kernel: &Kernel, after: &str) -> Result<(), String> {
+    verify::verify(kernel).map_err(|errors| {
+        let list: Vec<String> = errors.iter().map(|e| e.to_string()).collect();
+        format!("kernel `{}` is not valid after {after}:\n{}", kernel.name, list.join("\n"))
+    })
+}
+
+fn show(kernel: &Kernel, args: &Args) -> String {
+    text::print_with(kernel, text::PrintOptions { locs: args.locations })
+}
+
+fn from_ptx(source: &str, target: &Target, stage: Stage) -> Result<String, String> {
+    let assembled =
+        ptxas::assemble(source, target, &ptxas::PtxasOptions::default()).map_err(|e| e.to_string())?;
+    match stage {
+        Stage::Sass => ptxas::sass::disassemble(&assembled.cubin).map_err(|e| e.to_string()),
+        Stage::Report => Ok(report(&assembled.report)),
+        _ => Err("from PTX there is only --emit sass and --emit report".to_owned()),
+    }
+}
+
+fn print(artifacts: &Artifacts, stage: Stage) -> Result<String, String> {
+    let text = match stage {
+        Stage::Mlir => &artifacts.mlir,
+        Stage::MlirLowered => &artifacts.mlir_lowered,
+        Stage::Llvm => &artifacts.llvm,
+        Stage::Sass => &artifacts.sass,
+        Stage::Ptx => return Ok(artifacts.ptx.clone()),
+        Stage::Report => {
+            let assembled = artifacts.assembled.as_ref().ok_or("ptxas did not run")?;
+            let stages: Vec<String> =
+                artifacts.times.stages().iter().map(|(name, time)| format!("{name} {time:?}")).collect();
+            return Ok(format!("{}  {}\n", report(&assembled.report), stages.join(", ")));
+        }
+        Stage::Tile | Stage::TileScheduled => return Err("tile IR comes from tile IR only".to_owned()),
+    };
+    text.clone().ok_or_else(|| "this input starts after that stage".to_owned())
+}
+
+fn report(report: &ptxas::PtxasReport) -> String {
+    let mut out = String::new();
+    for k in &report.kernels {
+        out.push_str(&format!(
+            "{}: {} registers, {} + {} bytes of spills (stores + loads), {} bytes of stack\n",
+            k.name, k.registers, k.spill_store_bytes, k.spill_load_bytes, k.stack_bytes
+        ));
+    }
+    for w in &report.warnings {
+        out.push_str(&format!("  warning {}: {}\n", w.code.as_deref().unwrap_or(""), w.message));
+    }
+    out
 }

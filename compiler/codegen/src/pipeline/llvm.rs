@@ -74,6 +74,22 @@ pub fn translate<'c>(
     Ok(translated)
 }
 
+/// Parses and verifies LLVM IR text.
+pub fn parse<'c>(
+    llvm: &'c LlvmContext,
+    text: &str,
+    machine: &TargetMachine,
+) -> Result<LlvmModule<'c>, CodegenError> {
+    let failed = |stage, message: String| CodegenError::Llvm { stage, message };
+    let buffer =
+        inkwell::memory_buffer::MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), "input");
+    let module = llvm.create_module_from_ir(buffer).map_err(|e| failed("parsing", e.to_string()))?;
+    module.set_triple(&TargetTriple::create(TRIPLE));
+    module.set_data_layout(&machine.get_target_data().get_data_layout());
+    module.verify().map_err(|e| failed("verification", e.to_string()))?;
+    Ok(module)
+}
+
 /// The scalar optimisations in the order of LLVM's own function simplification, without those named in this file's header.
 const PASSES: &str = "always-inline,\
     function<eager-inv>(\

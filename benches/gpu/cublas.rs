@@ -1,0 +1,91 @@
+//! cuBLAS as a peer, through `cudarc`. The library is loaded at run time: on a machine without it the bench says so.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::cublas::{CudaBlas, result, sys};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
+use tegula::prelude::bf16;
+use tegula::runtime::{Device, Tensor};
+
+use super::matmul::common::Failure;
+
+/// A handle, its stream and its context (the device's primary one, which the run time uses too).
+pub struct Blas {
+    handle: CudaBlas,
+    stream: Arc<CudaStream>,
+}
+
+fn failure(e: impl std::fmt::Debug) -> Failure {
+    Failure(format!("cuBLAS: {e:?}"))
+}
+
+impl Blas {
+    /// Opens cuBLAS on the first GPU.
+    pub fn new(_device: &Device) -> Result<Blas, Failure> {
+        let context = CudaContext::new(0).map_err(failure)?;
+        let stream = context.new_stream().map_err(failure)?;
+        let handle = CudaBlas::new(stream.clone()).map_err(failure)?;
+        Ok(Blas { handle, stream })
+    }
+
+    /// c = a · b for row-major n × n matrices, f32 accumulation, cuBLAS's own choice of algorithm.
+    pub fn gemm(
+        &self,
+        a: &Tensor<bf16>,
+        b: &Tensor<bf16>,
+        c: &mut Tensor<bf16>,
+        n: usize,
+    ) -> Result<(), Failure> {
+        let (one, zero) = (1.0f32, 0.0f32);
+        let n = n as i32;
+        let pointer = |t: &Tensor<bf16>| t.device_address() as *const c_void;
+        let none = sys::cublasOperation_t::CUBLAS_OP_N;
+        let kind = sys::cudaDataType_t::CUDA_R_16BF;
+        // cuBLAS is column-major: C^T = B^T · A^T.
+        // SAFETY: the three are device memory of n × n bf16 elements each, alive during the call, and `Blas` synchronises before
+        // they could be dropped (every use ends in `elapsed_ms` or `synchronize`); the scalars are read during the call.
+        unsafe {
+            result::gemm_ex(
+                *self.handle.handle(),
+                none,
+                none,
+                n,
+                n,
+                n,
+                (&raw const one).cast(),
+                pointer(b),
+                kind,
+                n,
+                pointer(a),
+                kind,
+                n,
+                (&raw const zero).cast(),
+                c.device_address() as *mut c_void,
+                kind,
+                n,
+                sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        }
+        .map_err(failure)
+    }
+
+    /// An event on cuBLAS's stream.
+    pub fn record(&self) -> Result<CudaEvent, Failure> {
+        let flags = Some(cudarc::driver::sys::CUevent_flags::CU_EVENT_DEFAULT);
+        self.stream.record_event(flags).map_err(failure)
+    }
+
+    /// Milliseconds since an event, after all work has ended.
+    pub fn elapsed_ms(&self, start: CudaEvent) -> Result<f64, Failure> {
+        let end = self.record()?;
+        self.synchronize()?;
+        Ok(f64::from(start.elapsed_ms(&end).map_err(failure)?))
+    }
+
+    /// Waits for all work.
+    pub fn synchronize(&self) -> Result<(), Failure> {
+        self.stream.synchronize().map_err(failure)
+    }
+}
