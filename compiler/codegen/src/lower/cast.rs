@@ -3,7 +3,7 @@
 
 use melior::ir::{Type, ValueLike};
 use tegula_ir::kernel::Op;
-use tegula_ir::op::{Opcode, Rounding};
+use tegula_ir::op::{BinaryOp, Opcode, Rounding};
 use tegula_ir::types::Elem;
 
 use super::emitter::{IntCmp, V};
@@ -37,7 +37,11 @@ impl<'c> Lowering<'c, '_> {
             }
             Opcode::Bitcast => {
                 let ty = self.e.t.element(to_ty);
-                regs.iter().map(|&r| self.reinterpret(r, ty)).collect()
+                let reinterpret = |&r| match to_ty.value() {
+                    Some(to @ (Elem::I4 | Elem::U4 | Elem::F4E2M1)) => self.four_bits(r, to),
+                    _ => self.reinterpret(r, ty),
+                };
+                regs.iter().map(reinterpret).collect()
             }
             _ => unreachable!("dispatched in `op`"),
         };
@@ -53,6 +57,17 @@ impl<'c> Lowering<'c, '_> {
             (false, true) => self.e.one("llvm.inttoptr", &[self.e.bitcast(v, t.i64)], ty),
             (false, false) => self.e.bitcast(v, ty),
         }
+    }
+
+    /// The lower four bits of a byte, widened by the sign of the type: how four-bit elements lie in registers.
+    fn four_bits(&self, v: V<'c>, elem: Elem) -> V<'c> {
+        let e = &self.e;
+        let ty = v.r#type();
+        if elem == Elem::I4 {
+            let four = e.int(ty, 4);
+            return e.one("arith.shrsi", &[e.one("arith.shli", &[v, four], ty), four], ty);
+        }
+        e.and(v, e.int(ty, 15))
     }
 
     /// f32 to f16 and bf16 two at a time: one instruction makes both halves of a word.
@@ -79,6 +94,17 @@ impl<'c> Lowering<'c, '_> {
             return Some(v);
         }
         Some(match (from, to) {
+            (f, Elem::I4 | Elem::U4) => {
+                let byte = if to.is_signed() { Elem::I8 } else { Elem::U8 };
+                let v = self.convert(v, f, byte, rounding)?;
+                if f.is_float() {
+                    let (least, most) = if to.is_signed() { (-8, 7) } else { (0, 15) };
+                    let raised = self.binary(BinaryOp::Max, v, e.int(ty, least), byte);
+                    self.binary(BinaryOp::Min, raised, e.int(ty, most), byte)
+                } else {
+                    self.four_bits(v, to)
+                }
+            }
             (f, Elem::I1) if f.is_arith_float() => {
                 let zero = e.float(v.r#type(), 0.0);
                 // Unordered or not equal: NaN is true, as in C.

@@ -23,6 +23,9 @@ impl<'c> Lowering<'c, '_> {
         for r in 0..self.num_registers(result) {
             regs.push(match &data.opcode {
                 Opcode::Unary(un) => self.unary(*un, at(0, r), operand_ty.value().expect("verified")),
+                Opcode::Binary(BinaryOp::Rem) if operand_ty.value().is_some_and(Elem::is_float) => {
+                    self.float_remainder(at(0, r), at(1, r))
+                }
                 Opcode::Binary(bin) => {
                     self.binary(*bin, at(0, r), at(1, r), operand_ty.value().expect("verified"))
                 }
@@ -116,11 +119,11 @@ impl<'c> Lowering<'c, '_> {
             BinaryOp::Sub => "arith.subf",
             BinaryOp::Mul => "arith.mulf",
             BinaryOp::Div => "arith.divf",
-            BinaryOp::Rem => "arith.remf",
             BinaryOp::Min => "arith.minnumf",
             BinaryOp::Max => "arith.maxnumf",
             BinaryOp::Minimum => "arith.minimumf",
             BinaryOp::Maximum => "arith.maximumf",
+            BinaryOp::Rem => unreachable!("lowered in `elementwise`: it loops"),
             _ => unreachable!("verified: no {op:?} on floats"),
         };
         let direct = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
@@ -128,7 +131,7 @@ impl<'c> Lowering<'c, '_> {
         if elem.bits() >= 32 || direct {
             return self.e.one(name, &[a, b], a.r#type());
         }
-        // Quotients and remainders of f16 and bf16, computed in f32, round to the right value.
+        // Quotients of f16 and bf16, computed in f32, round to the right value.
         let f32 = self.e.t.f32;
         let (wide_a, wide_b) = (self.e.one("arith.extf", &[a], f32), self.e.one("arith.extf", &[b], f32));
         let result = self.e.one(name, &[wide_a, wide_b], f32);
@@ -198,6 +201,13 @@ impl<'c> Lowering<'c, '_> {
         };
         if e.known(b).is_some_and(|x| (0..bits).contains(&x)) {
             return e.one(name, &[a, b], ty);
+        }
+        if bits == 64 {
+            // LLVM knows that the instruction clamps its count and drops a guard like the one below, but then truncates the count to
+            // the instruction's 32 bits, so that 2^32 counts as 0. Hence the instruction itself, with a count that is safe to truncate.
+            let most = e.one("arith.minui", &[b, e.int(ty, bits)], ty);
+            let count = e.resize(most, e.t.i32, false);
+            return nvvm::shift64(e, op == BinaryOp::Shl, arithmetic, a, count);
         }
         let inside = e.icmp(IntCmp::Ult, b, e.int(ty, bits));
         if arithmetic {

@@ -72,7 +72,7 @@ impl<'c> Lowering<'c, '_> {
     ) -> Vec<V<'c>> {
         let e = &self.e;
         let size = elem.size_of().expect("verified: whole bytes") as u32;
-        let (count, word_bits) = word_split(n as u32 * size * 8);
+        let (count, word_bits) = word_split(n as u32 * size * 8, size * 8);
         let word_ty = e.t.int(word_bits);
         let predicate = predicate.filter(|&p| e.known(p) != Some(1));
         let words = if predicate.is_none() && cache == CacheHint::Normal {
@@ -120,7 +120,7 @@ impl<'c> Lowering<'c, '_> {
     ) {
         let e = &self.e;
         let size = elem.size_of().expect("verified: whole bytes") as u32;
-        let (count, word_bits) = word_split(values.len() as u32 * size * 8);
+        let (count, word_bits) = word_split(values.len() as u32 * size * 8, size * 8);
         let per_word = (word_bits / (size * 8)) as usize;
         let stored: Vec<V<'c>> = values.iter().map(|&v| self.register_to_memory(v, elem)).collect();
         let words: Vec<V<'c>> = stored
@@ -183,7 +183,7 @@ impl<'c> Lowering<'c, '_> {
         let values = self.regs(data.operands[1]);
         self.atomic(op, masks, |s, ptr, predicate, r| {
             let access = AtomicAccess { ptr, predicate, elem, order, scope };
-            if has_instruction(kind, elem) {
+            if has_instruction(kind, elem, s.target.compute_capability) {
                 nvvm::atomic_rmw(&s.e, access, kind, values[r])
             } else {
                 s.atomic_by_cas(access, kind, values[r])
@@ -338,20 +338,18 @@ impl<'c> Lowering<'c, '_> {
     }
 }
 
-/// Splits a vector of `bits` into words: (how many, bits each).
-fn word_split(bits: u32) -> (u32, u32) {
-    match bits {
-        8 | 16 | 32 => (1, bits),
-        64 => (2, 32),
-        128 => (4, 32),
-        _ => unreachable!("accesses move 1 to 16 bytes"),
-    }
+/// Splits a vector of `bits` into words: (how many, bits each). A word holds at least one element.
+fn word_split(bits: u32, element_bits: u32) -> (u32, u32) {
+    debug_assert!(bits.is_power_of_two() && (8..=128).contains(&bits), "accesses move 1 to 16 bytes");
+    let word = bits.min(element_bits.max(32));
+    (bits / word, word)
 }
 
-/// Does the hardware have this atomic on this type?
-fn has_instruction(op: AtomicOp, elem: Elem) -> bool {
+/// Does the hardware of this compute capability have this atomic on this type? (PTX ISA, "atom": bf16 from sm_90 on.)
+fn has_instruction(op: AtomicOp, elem: Elem, capability: (u32, u32)) -> bool {
     let bits = elem.bits();
     match op {
+        AtomicOp::Add if elem == Elem::BF16 => capability >= (9, 0),
         AtomicOp::Add if elem.is_float() => elem.is_arith_float(),
         AtomicOp::Min | AtomicOp::Max if elem.is_float() => false,
         _ => bits >= 32,

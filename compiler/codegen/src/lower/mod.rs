@@ -5,7 +5,7 @@
 //!
 //! | file | operations |
 //! |---|---|
-//! | [`elementwise`], [`cast`] | arithmetic, comparisons, conversions |
+//! | [`elementwise`], [`remainder`], [`cast`] | arithmetic, comparisons, conversions |
 //! | [`shape`] | broadcast, expand, reshape, permute, join, split: renaming of registers, no code |
 //! | [`memory`], [`view`] | loads, stores and atomics, through pointers and views |
 //! | [`shared`], [`convert`] | shared-memory buffers, async copies, layout conversions |
@@ -27,6 +27,7 @@ pub(crate) mod emitter;
 mod memory;
 mod nvvm;
 mod reduce;
+mod remainder;
 mod scan;
 mod shape;
 mod shared;

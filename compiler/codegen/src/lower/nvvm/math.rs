@@ -76,3 +76,14 @@ pub fn f32_to_fp8<'c>(e: &Emitter<'c>, v: V<'c>, e4m3: bool) -> V<'c> {
     let pair = e.asm(&text, "=h,f,f", &[zero, v], &[e.t.i16], false)[0];
     e.one("arith.trunci", &[pair], e.t.i8)
 }
+
+/// A shift of a 64-bit integer by a 32-bit count; counts above 64 act as 64 (PTX ISA, 9.7.8.7 and 9.7.8.8): all bits are shifted out, and
+/// the sign stays for an arithmetic one.
+pub fn shift64<'c>(e: &Emitter<'c>, left: bool, arithmetic: bool, a: V<'c>, count: V<'c>) -> V<'c> {
+    let text = match (left, arithmetic) {
+        (true, _) => "shl.b64 $0, $1, $2;",
+        (false, true) => "shr.s64 $0, $1, $2;",
+        (false, false) => "shr.u64 $0, $1, $2;",
+    };
+    e.asm(text, "=l,l,r", &[a, count], &[e.t.i64], false)[0]
+}
