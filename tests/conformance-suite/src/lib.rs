@@ -18,6 +18,7 @@ mod families;
 mod host;
 mod inputs;
 pub mod number;
+mod place;
 mod reference;
 mod sink;
 mod spec;
@@ -30,12 +31,16 @@ pub const FILTER_VARIABLE: &str = "TEGULA_CONFORMANCE";
 
 /// The data files: their names, and what they hold.
 const FILES: &[(&str, &str)] = &[
+    ("atomic", include_str!("../../conformance/atomic.toml")),
     ("cast", include_str!("../../conformance/cast.toml")),
+    ("dot", include_str!("../../conformance/dot.toml")),
     ("elementwise", include_str!("../../conformance/elementwise.toml")),
     ("fold", include_str!("../../conformance/fold.toml")),
     ("maths", include_str!("../../conformance/maths.toml")),
     ("pointer", include_str!("../../conformance/pointer.toml")),
+    ("program", include_str!("../../conformance/program.toml")),
     ("shape", include_str!("../../conformance/shape.toml")),
+    ("view", include_str!("../../conformance/view.toml")),
 ];
 
 /// All cases that [`FILTER_VARIABLE`] selects, in a stable order.

@@ -109,6 +109,15 @@ pub struct Entry {
     /// Warps of a CTA.
     #[serde(default)]
     pub warps: Vec<u32>,
+    /// How arrays lie in memory (see `place.rs`).
+    #[serde(default)]
+    pub places: Words,
+    /// Where tiles are loaded or stored, one number a dimension.
+    #[serde(default)]
+    pub offsets: Vec<Vec<i64>>,
+    /// Values of a scalar argument, such as trip counts.
+    #[serde(default)]
+    pub counts: Vec<i32>,
     /// Choices of the family, by name.
     #[serde(default)]
     pub variants: Words,

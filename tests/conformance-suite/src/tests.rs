@@ -2,11 +2,17 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::*;
 use tegula_ir::text;
 use tegula_ir::verify::verify;
+
+/// All cases, expanded once.
+fn all() -> &'static [Case] {
+    static ALL: OnceLock<Vec<Case>> = OnceLock::new();
+    ALL.get_or_init(|| cases_matching(""))
+}
 
 #[test]
 fn every_data_file_is_read() {
@@ -19,14 +25,14 @@ fn every_data_file_is_read() {
 
 #[test]
 fn names_are_unique_and_kernels_verify() {
-    let cases = cases_matching("");
+    let cases = all();
     let mut names: Vec<&str> = cases.iter().map(|c| c.name.as_str()).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
         panic!("two cases are called {}", twice[0]);
     }
     let mut kernels: HashMap<&str, &Arc<tegula_ir::kernel::Kernel>> = HashMap::new();
-    for case in &cases {
+    for case in cases {
         if kernels.insert(&case.kernel.name, &case.kernel).is_none()
             && let Err(errors) = verify(&case.kernel)
         {
@@ -39,7 +45,7 @@ fn names_are_unique_and_kernels_verify() {
 /// Facts are promises about arguments: a case that breaks one tests nothing.
 #[test]
 fn facts_hold_for_the_arguments() {
-    for case in cases_matching("") {
+    for case in all() {
         assert_eq!(case.kernel.params.len(), case.args.len(), "{}", case.name);
         for (param, arg) in case.kernel.params.iter().zip(&case.args) {
             let facts = &param.facts;

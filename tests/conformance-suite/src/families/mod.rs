@@ -1,10 +1,14 @@
 //! Families of cases: each turns an entry of its data files into kernels, inputs and expected outputs.
 
+mod atomic;
 mod cast;
+mod dot;
 mod elementwise;
 mod fold;
 mod pointer;
+mod program;
 mod shape;
+mod view;
 
 use tegula_ir::types::Elem;
 
@@ -19,11 +23,15 @@ pub type Family = fn(&Entry, &mut Sink) -> Result<(), String>;
 /// The family that a data file names.
 pub fn find(kind: &str) -> Option<Family> {
     Some(match kind {
+        "atomic" => atomic::expand,
         "cast" => cast::expand,
+        "dot" => dot::expand,
         "elementwise" => elementwise::expand,
         "fold" => fold::expand,
         "pointer" => pointer::expand,
+        "program" => program::expand,
         "shape" => shape::expand,
+        "view" => view::expand,
         _ => return None,
     })
 }
