@@ -99,15 +99,8 @@ impl Report {
     }
 
     /// A figure by itself.
-    pub fn plain(&mut self, group: &str, unit: &'static str, value: f64) {
-        self.rows.push(Row {
-            group: group.into(),
-            name: "tegula".into(),
-            unit,
-            value,
-            ratio: None,
-            ms: None,
-        });
+    pub fn plain(&mut self, group: &str, name: &str, unit: &'static str, value: f64) {
+        self.rows.push(Row { group: group.into(), name: name.into(), unit, value, ratio: None, ms: None });
     }
 
     fn measure(
@@ -160,7 +153,7 @@ impl Report {
                 group = &row.group;
             }
             let ratio = row.ratio.map_or(String::new(), |r| format!("  {r:.3}×"));
-            println!("  {:<44} {:>9.1} {}{ratio}", row.name, row.value, row.unit);
+            println!("  {:<44} {:>9.2} {}{ratio}", row.name, row.value, row.unit);
         }
     }
 

@@ -397,6 +397,8 @@ pub enum Opcode {
     SharedStore,
     /// `shared, slot i32 → T`: reads a tile from a slot, into the result's layout.
     SharedLoad {
+        /// Coordinates in the slot of the tile's first element, each a multiple of the tile's extent there; empty: the whole slot.
+        start: Dims,
         /// Read the transposed tile (swaps the last two dimensions).
         transpose: bool,
     },

@@ -4,6 +4,7 @@ use melior::ir::{Type, ValueLike};
 use tegula_ir::kernel::{Block, Op, Value};
 
 use super::emitter::{IntCmp, V};
+use super::values::Lowered;
 use super::{Lowering, Result};
 
 impl<'c> Lowering<'c, '_> {
@@ -13,26 +14,32 @@ impl<'c> Lowering<'c, '_> {
         let body = data.regions[0];
         let signed = self.elem(data.operands[0]).is_signed();
         let bounds: Vec<V<'c>> = data.operands[..3].iter().map(|&v| self.scalar(v)).collect();
-        let inits = self.flatten(&data.operands[3..]);
+        // Fragments stay packed around the loop: unpacked, every half of a word would be a value of its own.
+        let packed: Vec<bool> =
+            data.operands[3..].iter().map(|&v| matches!(self.values[v], Some(Lowered::Words(_)))).collect();
+        let inits = self.flatten_as(&data.operands[3..], &packed);
         let mut arg_types = vec![bounds[0].r#type()];
         arg_types.extend(inits.iter().map(|v| v.r#type()));
 
         // `scf.for` compares signed; bounds of unsigned types above the signed range do not occur in indices, but a loop must not
         // go wrong silently: unsigned loops are written as `scf.while`.
         if !signed {
+            let inits = self.flatten(&data.operands[3..]);
             return self.unsigned_for(op, body, &bounds, &inits);
         }
         let open = self.e.open(&arg_types);
         let args = self.kernel.blocks[body].args.clone();
         self.set(args[0], vec![open.args[0]]);
-        self.bind(&args[1..], &open.args[1..]);
+        self.bind_as(&args[1..], &open.args[1..], &packed);
         self.block(body)?;
-        let yielded = self.yielded(body, 0);
+        let terminator = self.kernel.terminator(body).expect("verified: regions end in a terminator");
+        let operands = self.kernel.ops[terminator].operands.clone();
+        let yielded = self.flatten_as(&operands, &packed);
         self.e.op("scf.yield", &yielded, &[], &[]);
         let region = self.e.close(open);
         let operands: Vec<V<'c>> = bounds.iter().chain(&inits).copied().collect();
         let results = self.e.op_with_regions("scf.for", &operands, &arg_types[1..], &[], vec![region]);
-        self.bind(&data.results, &results);
+        self.bind_as(&data.results, &results, &packed);
         Ok(())
     }
 
@@ -111,6 +118,29 @@ impl<'c> Lowering<'c, '_> {
     /// All registers of these values, in order.
     fn flatten(&mut self, values: &[Value]) -> Vec<V<'c>> {
         values.iter().flat_map(|&v| self.regs(v)).collect()
+    }
+
+    /// The same, with some values in words.
+    fn flatten_as(&mut self, values: &[Value], packed: &[bool]) -> Vec<V<'c>> {
+        let each = values.iter().zip(packed);
+        each.flat_map(|(&v, &packed)| if packed { self.words(v) } else { self.regs(v) }).collect()
+    }
+
+    /// Gives values their registers or words from a flat list.
+    fn bind_as(&mut self, values: &[Value], flat: &[V<'c>], packed: &[bool]) {
+        let mut rest = flat;
+        for (&value, &packed) in values.iter().zip(packed) {
+            let registers = self.num_registers(value);
+            let own =
+                if packed { registers * self.elem(value).bits().max(8) as usize / 32 } else { registers };
+            let (own, others) = rest.split_at(own);
+            if packed {
+                self.values[value] = Some(Lowered::Words(own.to_vec()));
+            } else {
+                self.set(value, own.to_vec());
+            }
+            rest = others;
+        }
     }
 
     /// Gives values their registers from a flat list.

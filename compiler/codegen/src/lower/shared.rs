@@ -6,7 +6,7 @@
 
 use melior::ir::{Type, ValueLike};
 use tegula_ir::kernel::{Op, Value};
-use tegula_ir::layout::{LinearLayout, Space, access_offsets, coalesced_blocked, vector_access};
+use tegula_ir::layout::{LinearLayout, Space, TileDims, access_offsets, coalesced_blocked, vector_access};
 use tegula_ir::op::Opcode;
 use tegula_ir::transform::plan_shared_memory::slot_bytes;
 use tegula_ir::types::SharedType;
@@ -19,6 +19,23 @@ use super::{Lowering, Result, nvvm};
 pub(crate) fn registers_are_disjoint(layout: &LinearLayout) -> bool {
     let union = |space| layout.columns(space).iter().fold(0, |m, &c| m | c);
     union(Space::Register) & (union(Space::Lane) | union(Space::Warp)) == 0
+}
+
+/// The layout of a part of a larger tile, as a layout of the larger tile (of which it then covers only that part, at the origin).
+fn embed(part: &LinearLayout, whole: TileDims) -> LinearLayout {
+    let from = part.dims();
+    if from == whole {
+        return part.clone();
+    }
+    let bits = from.total_bits();
+    let columns: Vec<u64> = (0..bits).map(|i| whole.pack(&from.unpack(1 << i))).collect();
+    part.compose(&columns, whole)
+}
+
+/// The offset, in elements, of a place in a slot.
+fn offset_of(layout: &LinearLayout, coords: &[u32]) -> u32 {
+    let flat = layout.dims().pack(coords);
+    layout.preimage(flat).expect("a slot's layout holds every element") as u32
 }
 
 impl<'c> Lowering<'c, '_> {
@@ -145,7 +162,9 @@ impl<'c> Lowering<'c, '_> {
     /// Lowers a read of a slot: by `ldmatrix` where the fragment allows, else by the widest loads.
     pub fn shared_load(&mut self, op: Op) -> Result {
         let data = self.kernel.ops[op].clone();
-        let Opcode::SharedLoad { transpose } = data.opcode else { unreachable!("dispatched in `op`") };
+        let Opcode::SharedLoad { ref start, transpose } = data.opcode else {
+            unreachable!("dispatched in `op`")
+        };
         let result = data.results[0];
         let ring = self.ring(data.operands[0]);
         let slot = self.slot(data.operands[0], data.operands[1]);
@@ -160,9 +179,12 @@ impl<'c> Lowering<'c, '_> {
         } else {
             wanted
         };
-        let offsets = access_offsets(&self.kernel.layouts[ring.layout], &distributed)
+        let slot_layout = &self.kernel.layouts[ring.layout];
+        // Where the tile starts is a constant: by linearity its offset is XORed to all others.
+        let origin = if start.is_empty() { 0 } else { offset_of(slot_layout, start) * bytes };
+        let offsets = access_offsets(slot_layout, &embed(&distributed, slot_layout.dims()))
             .ok_or_else(|| self.error(op, "the tile does not fit the buffer"))?;
-        if let Some(words) = self.load_by_ldmatrix(slot, &offsets, bytes) {
+        if let Some(words) = self.load_by_ldmatrix(slot, origin, &offsets, bytes) {
             self.values[result] = Some(Lowered::Words(words));
             return Ok(());
         }
@@ -171,7 +193,7 @@ impl<'c> Lowering<'c, '_> {
         let ty = self.e.t.element(ring.elem.into());
         let mut out = vec![None; self.num_registers(result)];
         for vector in vectors.vectors() {
-            let at = offsets.flat(vector[0].into()) as u32 * bytes;
+            let at = (offsets.flat(vector[0].into()) as u32 * bytes) ^ origin;
             let ptr = self.shared_address(slot, thread, at, &offsets, bytes);
             for (v, &r) in self.load_shared(ptr, vector.len() as u32, ty, bytes).into_iter().zip(vector) {
                 out[r as usize] = Some(v);
@@ -188,7 +210,13 @@ impl<'c> Lowering<'c, '_> {
     /// In one instruction lane `8 m + r` gives the address of row `r` of matrix `m`, and lane `l` receives two elements of row `l / 4`. So
     /// the address map is the fragment's own map with its bits in other roles: the three lane bits (or, transposed, the register bit and two
     /// lane bits) that select the row come from the low bits of the lane, the register bits that select the matrix from the next two.
-    fn load_by_ldmatrix(&mut self, slot: V<'c>, offsets: &LinearLayout, bytes: u32) -> Option<Vec<V<'c>>> {
+    fn load_by_ldmatrix(
+        &mut self,
+        slot: V<'c>,
+        origin: u32,
+        offsets: &LinearLayout,
+        bytes: u32,
+    ) -> Option<Vec<V<'c>>> {
         let per_word = (4 / bytes) as u64;
         if bytes > 4 {
             return None;
@@ -228,7 +256,7 @@ impl<'c> Lowering<'c, '_> {
         let words = 1usize << outside.len();
         let mut out = Vec::with_capacity(words);
         for first in (0..words).step_by(n) {
-            let at = offsets.flat((first as u64) << packed_bits) as u32 * bytes;
+            let at = (offsets.flat((first as u64) << packed_bits) as u32 * bytes) ^ origin;
             let (mixed, immediate) = (at & touched, at & !touched);
             let own = self.e.xor(thread, self.e.i32(mixed.into()));
             let ptr = self.e.const_byte_offset(self.e.byte_offset(slot, own), immediate as i32);
@@ -256,7 +284,7 @@ impl<'c> Lowering<'c, '_> {
             let r = layout.replication();
             (r.lane | r.warp != 0).then(|| self.first_of(r.lane, r.warp))
         };
-        let parts = self.view_parts_in(&view, offsets, &layout, ring.elem, &access);
+        let parts = self.view_parts_in(&view, offsets, &layout, ring.elem, &access, Some(wanted));
         for part in parts {
             let at = in_slot.flat(part.registers[0].into()) as u32 * bytes;
             let dst = self.shared_address(slot, thread, at, &in_slot, bytes);
@@ -265,8 +293,7 @@ impl<'c> Lowering<'c, '_> {
                 return Err(self
                     .error(op, format!("an asynchronous copy needs 4 aligned bytes, this one has {size}")));
             }
-            let inside = self.e.and(part.inside, wanted);
-            let copy = |s: &mut Self| nvvm::cp_async(&s.e, dst, part.ptr, size, Some(inside));
+            let copy = |s: &mut Self| nvvm::cp_async(&s.e, dst, part.ptr, size, Some(part.inside));
             match owner {
                 None => copy(self),
                 Some(p) => self.guarded(p, copy),

@@ -86,10 +86,10 @@ impl<'c> Lowering<'c, '_> {
     ) -> Vec<Part<'c>> {
         let access = access::of_op(self.kernel, &self.info, op).expect("a view operation");
         let l = self.kernel.layouts[layout].clone();
-        self.view_parts_in(view, offsets, &l, elem, &access)
+        self.view_parts_in(view, offsets, &l, elem, &access, None)
     }
 
-    /// The same for a layout that no tile has.
+    /// The same for a layout that no tile has. `wanted` is one more condition of `inside`.
     pub fn view_parts_in(
         &mut self,
         view: &View<'c>,
@@ -97,6 +97,7 @@ impl<'c> Lowering<'c, '_> {
         l: &LinearLayout,
         elem: Elem,
         access: &Access,
+        wanted: Option<V<'c>>,
     ) -> Vec<Part<'c>> {
         let unit = access.order[0];
         let vectors: Vec<Vec<u32>> =
@@ -126,8 +127,9 @@ impl<'c> Lowering<'c, '_> {
         for registers in vectors {
             let coords = self.register_coords(l, registers[0]);
             let mut ptr = base;
-            let mut inside = self.e.bool(true);
-            for d in 0..rank {
+            // What changes and is common to many vectors comes first, what is invariant last: each then costs one instruction.
+            let mut inside = wanted.unwrap_or_else(|| self.e.bool(true));
+            for &d in by_change.iter().rev() {
                 let c = self.register_step(l, d, coords[d], view.index, disjoint);
                 ptr = self.e.byte_offset(ptr, self.e.mul(c, strides[d]));
                 let index = self.e.add(firsts[d], c);

@@ -277,7 +277,10 @@ impl<'s> Parser<'s> {
             "convert_layout" => Opcode::ConvertLayout,
             "shared_alloc" => Opcode::SharedAlloc,
             "shared_store" => Opcode::SharedStore,
-            "shared_load" => Opcode::SharedLoad { transpose: self.flag(a, "transpose")? },
+            "shared_load" => Opcode::SharedLoad {
+                start: self.numbers(a, "start")?.unwrap_or_default().into(),
+                transpose: self.flag(a, "transpose")?,
+            },
             "async_copy_view" => {
                 Opcode::AsyncCopyView { cache: self.named(a, "cache", CacheHint::from_name)? }
             }

@@ -436,7 +436,10 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
         Opcode::For(hints) => list.option("stages", hints.stages).option("unroll", hints.unroll),
         Opcode::Assume(Assumption::MultipleOf(n)) => list.value("multiple_of", n),
         Opcode::Assume(Assumption::Contiguous(n)) => list.value("contiguous", n),
-        Opcode::SharedLoad { transpose } => list.flag("transpose", *transpose),
+        Opcode::SharedLoad { start, transpose } => {
+            let list = if start.is_empty() { list } else { list.value("start", format!("{:?}", &start[..])) };
+            list.flag("transpose", *transpose)
+        }
         _ => list,
     }
     .0

@@ -76,16 +76,27 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             ensure!(fits, "`{}` does not fit into a slot of `{}`", o[2], o[0]);
             Ok(())
         }
-        Opcode::SharedLoad { transpose } => {
+        Opcode::SharedLoad { start, transpose } => {
             let buffer = check_slot(o[0], o[1])?;
-            let mut dims = buffer.shape.dims().to_vec();
+            let loaded = tile(r[0], "the result")?;
+            let mut dims = loaded.shape.dims().to_vec();
             if *transpose {
                 let rank = dims.len();
-                ensure!(rank >= 2, "a tile of shape {} cannot be transposed", buffer.shape);
+                ensure!(rank >= 2, "a tile of shape {} cannot be transposed", loaded.shape);
                 dims.swap(rank - 2, rank - 1);
             }
-            let loaded = tile(r[0], "the result")?;
-            let fits = r[0].value_elem() == Some(buffer.elem) && loaded.shape.dims() == dims;
+            let slot = buffer.shape.dims();
+            let inside = if start.is_empty() {
+                dims == slot
+            } else {
+                start.len() == slot.len()
+                    && dims.len() == slot.len()
+                    && (0..slot.len()).all(|d| {
+                        start[d].is_multiple_of(dims[d])
+                            && start[d].checked_add(dims[d]).is_some_and(|end| end <= slot[d])
+                    })
+            };
+            let fits = r[0].value_elem() == Some(buffer.elem) && inside;
             ensure!(fits, "a slot of `{}` does not give `{}`", o[0], r[0]);
             Ok(())
         }

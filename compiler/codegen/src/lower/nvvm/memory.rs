@@ -124,9 +124,10 @@ pub fn cp_async<'c>(e: &Emitter<'c>, dst: V<'c>, src: V<'c>, bytes: u32, predica
             e.asm(&text, "r,l", &[dst, src], &[], true);
         }
         Some(p) => {
-            let size = e.select(p, e.i32(bytes.into()), e.i32(0));
+            // `ignore-src`: a predicate register all the way, where a source size would be selected and compared again.
+            let ignore = e.xor(p, e.bool(true));
             let text = format!("cp.async.{level}.shared.global [$0], [$1], {bytes}, $2;");
-            e.asm(&text, "r,l,r", &[dst, src, size], &[], true);
+            e.asm(&text, "r,l,b", &[dst, src, ignore], &[], true);
         }
     }
 }

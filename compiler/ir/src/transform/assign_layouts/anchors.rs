@@ -83,7 +83,31 @@ impl Anchors {
                 anchors.fragments.entry(operands[1]).or_insert(b);
             }
         }
+        anchors.carry_fragments(kernel);
         anchors
+    }
+
+    /// A fragment that a loop carries is wanted so by whoever makes it: the initial value and what the body yields.
+    fn carry_fragments(&mut self, kernel: &Kernel) {
+        let mut loops = Vec::new();
+        kernel.walk(kernel.body, &mut |op| {
+            if matches!(kernel.ops[op].opcode, Opcode::For(_)) {
+                loops.push(op);
+            }
+        });
+        for op in loops.into_iter().rev() {
+            let data = &kernel.ops[op];
+            let args = &kernel.blocks[data.regions[0]].args[1..];
+            let yielded = kernel.terminator(data.regions[0]).map(|t| kernel.ops[t].operands.clone());
+            for (i, arg) in args.iter().enumerate() {
+                let Some(&layout) = self.fragments.get(arg) else { continue };
+                let makers =
+                    [data.operands.get(3 + i).copied(), yielded.as_ref().and_then(|y| y.get(i).copied())];
+                for value in makers.into_iter().flatten() {
+                    self.fragments.entry(value).or_insert(layout);
+                }
+            }
+        }
     }
 
     /// The layout for a tile that nothing else decides.

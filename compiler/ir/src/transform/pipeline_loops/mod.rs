@@ -15,9 +15,13 @@
 //! One barrier an iteration serves both ends: it makes every thread's copies of iteration i visible, and it tells that all threads are done
 //! with iteration i−1, whose slot the next copy overwrites.
 //!
+//! A loop that is nothing but a matrix product is pipelined one level deeper, from shared memory into registers: see [`sliced`].
+//!
 //! What qualifies: a view load of rank 2 (padding with zeros) at the top level of a loop's body that feeds a dot there, directly or through
 //! permutations and elementwise operations, whose offsets depend on nothing but the loop's index and what is defined outside, and whose
 //! rows are made of 4-byte pieces at least. All others stay as they are.
+
+mod sliced;
 
 use std::collections::HashSet;
 
@@ -28,7 +32,7 @@ use crate::analysis::axis_info::AxisInfoMap;
 use crate::builder::Builder;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef};
 use crate::layout;
-use crate::op::{BinaryOp, CmpOp, LoopHints, Opcode, Padding};
+use crate::op::{BinaryOp, CacheHint, CmpOp, Dims, LoopHints, Opcode, Padding};
 use crate::rewrite::{Mapping, clone_op, mapped};
 use crate::target::GpuFeatures;
 use crate::types::{Elem, SharedType, Type};
@@ -71,6 +75,9 @@ fn collect(kernel: &Kernel, block: Block, loops: &mut Vec<(Block, Op)>) {
 /// A load to be replaced.
 struct Candidate {
     load: Op,
+    /// The load's view and offsets, and its cache hint.
+    operands: SmallVec<[Value; 4]>,
+    cache: CacheHint,
     /// The operations in the loop's body that compute its offsets, in order.
     slice: Vec<Op>,
     ring: SharedType,
@@ -83,7 +90,7 @@ fn candidates(kernel: &mut Kernel, info: &AxisInfoMap, for_op: Op) -> Vec<Candid
     let mut found = Vec::new();
     for &op in &ops {
         let data = &kernel.ops[op];
-        let Opcode::ViewLoad { padding: Padding::Zero, .. } = data.opcode else { continue };
+        let Opcode::ViewLoad { padding: Padding::Zero, cache } = data.opcode else { continue };
         let shape = kernel.ty(data.results[0]).shape().expect("verified");
         if shape.rank() != 2 || !feeds.contains(&data.results[0]) {
             continue;
@@ -94,9 +101,11 @@ fn candidates(kernel: &mut Kernel, info: &AxisInfoMap, for_op: Op) -> Vec<Candid
         }
         let Some(slice) = address_slice(kernel, body, &data.operands) else { continue };
         let elem = kernel.ty(data.results[0]).value_elem().expect("verified");
+        let operands = data.operands.clone();
         let shared = shared_layout(shape.dims(), &access.order, elem);
         let layout = kernel.intern_layout(shared);
-        found.push(Candidate { load: op, slice, ring: SharedType { elem, shape, slots: 0, layout } });
+        let ring = SharedType { elem, shape, slots: 0, layout };
+        found.push(Candidate { load: op, operands, cache, slice, ring });
     }
     found
 }
@@ -209,51 +218,22 @@ fn pipeline(
     let ahead_count = b.int(i64::from(stages) - 1, index_elem);
     let ahead = b.binary(BinaryOp::Mul, step, ahead_count);
 
-    // The loop, with two more carried values.
-    let read = kernel.add_block_arg(body, Type::scalar(Elem::I32));
-    let write = kernel.add_block_arg(body, Type::scalar(Elem::I32));
-    kernel.ops[for_op].operands.extend([first_read, first_write]);
+    let plan = sliced::plan(b.kernel, body, loads);
+    let ring = Rings {
+        loads,
+        rings: &rings,
+        stages,
+        hi,
+        ahead,
+        index: b.kernel.blocks[body].args[0],
+        read: carry(b.kernel, for_op, first_read),
+        write: carry(b.kernel, for_op, first_write),
+    };
+    match &plan {
+        Some(plan) => sliced::rewrite(b.kernel, for_op, scratch, plan, &ring),
+        None => whole(b.kernel, for_op, &ring),
+    }
     kernel.ops[for_op].opcode = Opcode::For(LoopHints { stages: Some(1), ..hints });
-    for _ in 0..2 {
-        let index = kernel.ops[for_op].results.len() as u16;
-        let ty = Type::scalar(Elem::I32);
-        let value = kernel.values.push(crate::kernel::ValueData { ty, def: ValueDef::Result(for_op, index) });
-        kernel.ops[for_op].results.push(value);
-    }
-
-    let old = std::mem::take(&mut kernel.blocks[body].ops);
-    let index = kernel.blocks[body].args[0];
-    let mut b = Builder::at_end(kernel, body);
-    b.loc = data.loc;
-    b.effect(Opcode::AsyncWait(stages - 2), &[]);
-    b.effect(Opcode::Barrier, &[]);
-    let next = b.binary(BinaryOp::Add, index, ahead);
-    let wanted = b.cmp(CmpOp::Lt, next, hi);
-    copies_from(&mut b, &old, loads, &rings, (index, next), write, wanted);
-    for &op in &old {
-        if let Some(i) = loads.iter().position(|c| c.load == op) {
-            // The load's own result stays, so that nothing else must change; only how it is made differs.
-            let load = &mut b.kernel.ops[op];
-            load.opcode = Opcode::SharedLoad { transpose: false };
-            load.operands = SmallVec::from_slice(&[rings[i], read]);
-        }
-        if b.kernel.ops[op].opcode.is_terminator() {
-            let slots = b.int(i64::from(stages), Elem::I32);
-            let advanced: Vec<Value> = [read, write]
-                .into_iter()
-                .map(|slot| {
-                    let one = b.int(1, Elem::I32);
-                    let zero = b.int(0, Elem::I32);
-                    let next = b.binary(BinaryOp::Add, slot, one);
-                    let wraps = b.cmp(CmpOp::Eq, next, slots);
-                    b.select(wraps, zero, next)
-                })
-                .collect();
-            b.kernel.ops[op].operands.extend(advanced);
-        }
-        b.kernel.append_op(body, op);
-    }
-    fold_transposes(kernel, body);
 
     // Copies that were started for iterations that do not exist are empty, but must not outlive the kernel's use of the ring.
     let after = kernel.make_op(Opcode::AsyncWait(0), [], [], data.loc);
@@ -261,6 +241,98 @@ fn pipeline(
     list.push(for_op);
     list.push(after);
     kernel.blocks[block].ops.splice(position..=position, list);
+}
+
+/// The rings of one loop and the values that tell where in them it is.
+struct Rings<'a> {
+    loads: &'a [Candidate],
+    rings: &'a [Value],
+    stages: u32,
+    hi: Value,
+    /// By how much the index of the copies is ahead.
+    ahead: Value,
+    index: Value,
+    read: Value,
+    write: Value,
+}
+
+impl Rings<'_> {
+    /// Starts the copies of the iteration that is S−1 ahead.
+    fn start_copies(&self, b: &mut Builder<'_>, body_ops: &[Op]) {
+        let next = b.binary(BinaryOp::Add, self.index, self.ahead);
+        let wanted = b.cmp(CmpOp::Lt, next, self.hi);
+        copies_from(b, body_ops, self.loads, self.rings, (self.index, next), self.write, wanted);
+    }
+
+    /// The slot after this one.
+    fn advance(&self, b: &mut Builder<'_>, slot: Value) -> Value {
+        let slots = b.int(i64::from(self.stages), Elem::I32);
+        let (zero, one) = (b.int(0, Elem::I32), b.int(1, Elem::I32));
+        let next = b.binary(BinaryOp::Add, slot, one);
+        let wraps = b.cmp(CmpOp::Eq, next, slots);
+        b.select(wraps, zero, next)
+    }
+
+    fn position(&self, op: Op) -> Option<usize> {
+        self.loads.iter().position(|c| c.load == op)
+    }
+}
+
+/// Adds a carried value to a loop; gives the body's argument. The terminator's operand is the caller's to add.
+fn carry(kernel: &mut Kernel, for_op: Op, init: Value) -> Value {
+    let body = kernel.ops[for_op].regions[0];
+    let ty = kernel.ty(init);
+    kernel.ops[for_op].operands.push(init);
+    let index = kernel.ops[for_op].results.len() as u16;
+    let result = kernel.values.push(crate::kernel::ValueData { ty, def: ValueDef::Result(for_op, index) });
+    kernel.ops[for_op].results.push(result);
+    kernel.add_block_arg(body, ty)
+}
+
+/// Rewrites the body so that each load becomes a read of the whole slot.
+fn whole(kernel: &mut Kernel, for_op: Op, ring: &Rings<'_>) {
+    let body = kernel.ops[for_op].regions[0];
+    let old = std::mem::take(&mut kernel.blocks[body].ops);
+    let loc = kernel.ops[for_op].loc;
+    let mut b = Builder::at_end(kernel, body);
+    b.loc = loc;
+    b.effect(Opcode::AsyncWait(ring.stages - 2), &[]);
+    b.effect(Opcode::Barrier, &[]);
+    // Copies after the last read of the slots: the tensor cores have work at once, and the copies' address arithmetic runs under it.
+    // Where the fragments are too large to be read all at once, ptxas must be free to read them late, so the copies go first.
+    let last_load = old.iter().rposition(|&op| ring.position(op).is_some());
+    let late = fragment_registers(b.kernel, ring.loads) <= MAX_FRAGMENT_REGISTERS;
+    if !late {
+        ring.start_copies(&mut b, &old);
+    }
+    for (position, &op) in old.iter().enumerate() {
+        if let Some(i) = ring.position(op) {
+            // The load's own result stays, so that nothing else must change; only how it is made differs.
+            let load = &mut b.kernel.ops[op];
+            load.opcode = Opcode::SharedLoad { start: Dims::new(), transpose: false };
+            load.operands = SmallVec::from_slice(&[ring.rings[i], ring.read]);
+        }
+        if b.kernel.ops[op].opcode.is_terminator() {
+            let advanced = [ring.read, ring.write].map(|slot| ring.advance(&mut b, slot));
+            b.kernel.ops[op].operands.extend(advanced);
+        }
+        b.kernel.append_op(body, op);
+        if late && Some(position) == last_load {
+            ring.start_copies(&mut b, &old);
+        }
+    }
+    fold_transposes(kernel, body);
+}
+
+/// Fragments of up to this many registers are read before the next copies are started.
+const MAX_FRAGMENT_REGISTERS: u32 = 72;
+
+/// About how many registers a thread needs for all fragments of one iteration, if the warps split both dimensions of the result evenly.
+fn fragment_registers(kernel: &Kernel, loads: &[Candidate]) -> u32 {
+    let bytes: u64 =
+        loads.iter().map(|c| c.ring.shape.num_elements() * u64::from(c.ring.elem.bits().max(8)) / 8).sum();
+    let split = f64::from(kernel.hints.num_warps).sqrt();
+    (bytes as f64 / (4.0 * 32.0 * split)) as u32
 }
 
 /// Starts all copies of one iteration, from outside the loop.
@@ -296,12 +368,10 @@ fn copies_from(
     }
     let outer = b.loc;
     for (candidate, &ring) in loads.iter().zip(rings) {
-        let data = b.kernel.ops[candidate.load].clone();
-        let Opcode::ViewLoad { cache, .. } = data.opcode else { unreachable!("candidates are view loads") };
-        let mut operands: Vec<Value> = data.operands.iter().map(|&v| mapped(&map, v)).collect();
+        let mut operands: Vec<Value> = candidate.operands.iter().map(|&v| mapped(&map, v)).collect();
         operands.extend([ring, slot, wanted]);
-        b.loc = data.loc;
-        b.effect(Opcode::AsyncCopyView { cache }, &operands);
+        b.loc = b.kernel.ops[candidate.load].loc;
+        b.effect(Opcode::AsyncCopyView { cache: candidate.cache }, &operands);
     }
     b.loc = outer;
     b.effect(Opcode::AsyncCommit, &[]);
@@ -316,10 +386,10 @@ fn fold_transposes(kernel: &mut Kernel, body: Block) {
             continue;
         }
         let Some(source) = kernel.def_op(data.operands[0]) else { continue };
-        if let Opcode::SharedLoad { transpose } = kernel.ops[source].opcode {
+        if let Opcode::SharedLoad { start, transpose } = kernel.ops[source].opcode.clone() {
             let operands = kernel.ops[source].operands.clone();
             let permute = &mut kernel.ops[op];
-            permute.opcode = Opcode::SharedLoad { transpose: !transpose };
+            permute.opcode = Opcode::SharedLoad { start, transpose: !transpose };
             permute.operands = operands;
         }
     }
