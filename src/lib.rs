@@ -44,3 +44,16 @@ pub fn device(name: &str) -> Result<runtime::Device, runtime::Error> {
     }
     runtime::Device::open(name)
 }
+
+/// What the README and the book show is compiled and run with the documentation tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    pub struct Readme;
+    #[doc = include_str!("../docs/book/src/first_kernel.md")]
+    pub struct FirstKernel;
+    #[doc = include_str!("../docs/book/src/from_triton.md")]
+    pub struct FromTriton;
+    #[doc = include_str!("../docs/book/src/debugging.md")]
+    pub struct Debugging;
+}

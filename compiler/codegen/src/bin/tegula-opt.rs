@@ -2,7 +2,7 @@
 //!
 //! What goes in is told by the file's name: tile IR (`.tile`), MLIR (`.mlir`), LLVM IR (`.ll`) or PTX (`.ptx`); standard input is tile IR.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -64,10 +64,14 @@ enum Stage {
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
-        Ok(output) => {
-            println!("{}", output.trim_end());
-            ExitCode::SUCCESS
-        }
+        Ok(output) => match writeln!(std::io::stdout(), "{}", output.trim_end()) {
+            // A reader that has seen enough (`| head`) is no failure.
+            Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+                eprintln!("tegula-opt: standard output: {e}");
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        },
         Err(message) => {
             eprintln!("tegula-opt: {message}");
             ExitCode::from(2)
