@@ -7,43 +7,48 @@ use melior::ir::operation::OperationBuilder;
 use melior::ir::{Attribute, Identifier, Location, Region, Type, ValueLike};
 use tegula_ir::kernel::{Op, Value};
 use tegula_ir::op::{Opcode, Rounding};
-use tegula_ir::types::{Elem, ElemType};
+use tegula_ir::types::{Elem, ElemType, TileType};
 
 use super::emitter::V;
 use super::{Lowering, Result, nvvm};
 
 impl<'c> Lowering<'c, '_> {
-    /// Lowers a print: each element once, with the program's id and the element's index.
+    /// Lowers a print, in the form that the interpreter prints: `program (0, 0, 0) [1, 2]: message 1.5 7`, a line an element, values of one
+    /// shape side by side. Each element is printed once, however many threads hold it.
     pub fn print(&mut self, op: Op) -> Result {
         let data = self.kernel.ops[op].clone();
         let Opcode::Print { message } = &data.opcode else { unreachable!("dispatched in `op`") };
         if data.operands.is_empty() {
             let owner = self.first_of(31, self.kernel.hints.num_warps - 1);
-            let text = format!("pid (%d, %d, %d) {}\n", escape(message));
+            let text = format!("program (%d, %d, %d): {}\n", fill(message, &[]));
             self.guarded(owner, |s| {
                 let pid = s.program_ids();
                 s.printf(&text, &pid);
             });
-            return Ok(());
         }
-        for (i, &value) in data.operands.iter().enumerate() {
-            let name = if data.operands.len() > 1 { format!("(operand {i}) ") } else { String::new() };
-            self.print_tile(&format!("{}{name}", escape(message)), value);
+        let mut rest = &data.operands[..];
+        while let Some(&first) = rest.first() {
+            let shape = self.kernel.ty(first).shape();
+            let group = rest.iter().take_while(|&&v| self.kernel.ty(v).shape() == shape).count();
+            self.print_tiles(message, &rest[..group]);
+            rest = &rest[group..];
         }
         Ok(())
     }
 
-    fn print_tile(&mut self, message: &str, value: Value) {
-        let ty = self.kernel.ty(value).as_tile().expect("verified: a tile");
-        let regs = self.regs(value);
-        let coords = self.layout(value).map(|l| (self.kernel.layouts[l].clone(), self.thread_coords(l)));
-        let owner = self.owner_of(value);
-        let rank = ty.shape.rank();
-        let indices = vec!["%d"; rank].join(", ");
-        let index = if rank == 0 { String::new() } else { format!("idx ({indices}) ") };
-        let text = format!("pid (%d, %d, %d) {index}{message}{}\n", specifier(ty.elem));
+    /// Prints tiles of one shape, which layout assignment gave one layout.
+    fn print_tiles(&mut self, message: &str, values: &[Value]) {
+        let types: Vec<TileType> =
+            values.iter().map(|&v| self.kernel.ty(v).as_tile().expect("verified: a tile")).collect();
+        let regs: Vec<Vec<V<'c>>> = values.iter().map(|&v| self.regs(v)).collect();
+        let coords = self.layout(values[0]).map(|l| (self.kernel.layouts[l].clone(), self.thread_coords(l)));
+        let owner = self.owner_of(values[0]);
+        let rank = types[0].shape.rank();
+        let index = if rank == 0 { String::new() } else { format!(" [{}]", vec!["%d"; rank].join(", ")) };
+        let places: Vec<&str> = types.iter().map(|t| specifier(t.elem)).collect();
+        let text = format!("program (%d, %d, %d){index}: {}\n", fill(message, &places));
         let write = |s: &mut Self| {
-            for (r, &v) in regs.iter().enumerate() {
+            for r in 0..regs[0].len() {
                 let mut arguments = s.program_ids();
                 if let Some((layout, thread)) = &coords {
                     if layout.register_representatives()[r] as usize != r {
@@ -52,7 +57,7 @@ impl<'c> Lowering<'c, '_> {
                     let own = s.register_coords(layout, r as u32);
                     arguments.extend((0..rank).map(|d| s.add_coords(layout, d, thread[d], own[d])));
                 }
-                arguments.push(s.printable(v, ty.elem));
+                arguments.extend(regs.iter().zip(&types).map(|(regs, t)| s.printable(regs[r], t.elem)));
                 s.printf(&text, &arguments);
             }
         };
@@ -70,7 +75,8 @@ impl<'c> Lowering<'c, '_> {
         let regs = self.regs(data.operands[0]);
         let all = regs.into_iter().reduce(|a, b| self.e.and(a, b)).expect("a tile has elements");
         let failed = self.e.xor(all, self.e.bool(true));
-        let text = format!("pid (%d, %d, %d) assertion failed: {} ({})\n", escape(message), escape(&source));
+        let text =
+            format!("program (%d, %d, %d): assertion failed: {} ({})\n", escape(message), escape(&source));
         self.guarded(failed, |s| {
             let pid = s.program_ids();
             s.printf(&text, &pid);
@@ -178,6 +184,22 @@ fn specifier(elem: ElemType) -> &'static str {
         ElemType::Value(e) if e.is_signed() || e == Elem::I1 => "%d",
         ElemType::Value(_) => "%u",
     }
+}
+
+/// A user's message as a format string: each `{}` becomes the next conversion, and those left over follow.
+fn fill(message: &str, places: &[&str]) -> String {
+    let mut places = places.iter();
+    let mut pieces = message.split("{}");
+    let mut text = escape(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        text.push_str(places.next().copied().unwrap_or("{}"));
+        text.push_str(&escape(piece));
+    }
+    for place in places {
+        text.push(' ');
+        text.push_str(place);
+    }
+    text
 }
 
 /// A user's text inside a format string.

@@ -142,7 +142,22 @@ impl Rewriter<'_> {
             | Opcode::Store { .. }
             | Opcode::ViewStore { .. }
             | Opcode::AsyncCopyPtr { .. } => self.anchors.memory.get(&op).copied(),
-            Opcode::SharedStore | Opcode::Print { .. } | Opcode::Assert { .. } => {
+            // Values of one shape are printed side by side.
+            Opcode::Print { .. } => {
+                let mut by_shape: HashMap<Shape, LayoutRef> = HashMap::new();
+                let shapes: Vec<Option<Shape>> =
+                    operands.iter().map(|&v| tile_shape(self.kernel, v)).collect();
+                return operands
+                    .iter()
+                    .zip(shapes)
+                    .map(|(&v, shape)| {
+                        let shape = shape?;
+                        let home = self.at_home(v);
+                        Some(*by_shape.entry(shape).or_insert(home))
+                    })
+                    .collect();
+            }
+            Opcode::SharedStore | Opcode::Assert { .. } => {
                 let each: Vec<Value> = operands.to_vec();
                 return each
                     .iter()
