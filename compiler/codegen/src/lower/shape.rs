@@ -32,6 +32,16 @@ impl<'c> Lowering<'c, '_> {
                 let source = source_registers(&data.opcode, &from, &to);
                 self.set(result, source.into_iter().map(|r| regs[r as usize]).collect());
             }
+            // Two scalars and the tile of both: every thread has them, in the order of the layout's one register bit.
+            Opcode::Join if self.layout(operand).is_none() => {
+                let second = self.regs(data.operands[1]);
+                self.set(result, vec![regs[0], second[0]]);
+            }
+            Opcode::Split if self.layout(result).is_none() => {
+                for (&part, &register) in data.results.iter().zip(&regs) {
+                    self.set(part, vec![register]);
+                }
+            }
             Opcode::Join => {
                 let second = self.regs(data.operands[1]);
                 let half = self.kernel.layouts[self.layout(operand).expect("a tile")].clone();

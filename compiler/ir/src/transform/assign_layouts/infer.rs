@@ -5,7 +5,7 @@ use cranelift_entity::SecondaryMap;
 use super::Priority;
 use super::anchors::{Anchors, intern};
 use crate::kernel::{Block, Kernel, LayoutRef, Op, Value};
-use crate::layout::LinearLayout;
+use crate::layout::{LinearLayout, Space};
 use crate::op::{BinaryOp, Opcode, UnaryOp};
 
 /// Where a value lives, and how dear that is to give up. `None`: a scalar, or a value that is built anew wherever it is used.
@@ -158,6 +158,9 @@ fn home_of_results(kernel: &mut Kernel, anchors: &Anchors, homes: &Homes, op: Op
             let (l, p) = heaviest.or_else(|| operand_default(kernel, anchors, op))?;
             Some((derive(kernel, l, |l| l.reshape(target.dims())), p))
         }
+        Opcode::Join if kernel.ty(kernel.ops[op].operands[0]).is_scalar() => {
+            Some((pair_layout(kernel), Priority::Memory))
+        }
         Opcode::Join => {
             let (l, p) = heaviest.or_else(|| operand_default(kernel, anchors, op))?;
             Some((derive(kernel, l, LinearLayout::join), p))
@@ -197,6 +200,14 @@ pub(super) fn split_layout(kernel: &mut Kernel, anchors: &Anchors, op: Op, opera
             anchors.default_layout(kernel, shape)
         }
     }
+}
+
+/// The layout of two elements that every thread holds both of: how scalars are joined and split.
+pub(super) fn pair_layout(kernel: &mut Kernel) -> LayoutRef {
+    let warps = vec![0; kernel.hints.num_warps.trailing_zeros() as usize];
+    let spaces: [(Space, &[u64]); 3] =
+        [(Space::Register, &[1]), (Space::Lane, &[0; 5]), (Space::Warp, &warps)];
+    intern(kernel, LinearLayout::new(&[2], &spaces))
 }
 
 /// A layout for prefix sums: along `axis` each thread holds a run, lanes follow each other, then warps; the rest goes to whatever

@@ -128,6 +128,7 @@ impl Rewriter<'_> {
             }
             Opcode::Join => result_home
                 .map(|l| self.derive(l, |l| l.split().expect("a joined layout splits by construction").0)),
+            Opcode::Split if result_home.is_none() => Some(infer::pair_layout(self.kernel)),
             Opcode::Split => {
                 // The operand in its own layout if its halves share a thread there, else in the joined form of the result's.
                 result_home.map(|l| {
