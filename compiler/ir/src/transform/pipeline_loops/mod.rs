@@ -17,7 +17,7 @@
 //!
 //! A loop that is nothing but a matrix product is pipelined one level deeper, from shared memory into registers: see [`sliced`].
 //!
-//! What qualifies: a view load of rank 2 (padding with zeros) at the top level of a loop's body that feeds a dot there, directly or through
+//! What qualifies: a view load of rank 2 from memory that the loop does not write (padding with zeros) at the top level of a loop's body that feeds a dot there, directly or through
 //! permutations and elementwise operations, whose offsets depend on nothing but the loop's index and what is defined outside, and whose
 //! rows are made of 4-byte pieces at least. All others stay as they are.
 
@@ -95,6 +95,9 @@ fn candidates(kernel: &mut Kernel, info: &AxisInfoMap, for_op: Op) -> Vec<Candid
         if shape.rank() != 2 || !feeds.contains(&data.results[0]) {
             continue;
         }
+        if may_change(kernel, for_op, data.operands[0]) {
+            continue;
+        }
         let access = access::of_op(kernel, info, op).expect("a view load");
         if access.vector * access.elem_bits < 32 {
             continue;
@@ -108,6 +111,20 @@ fn candidates(kernel: &mut Kernel, info: &AxisInfoMap, for_op: Op) -> Vec<Candid
         found.push(Candidate { load: op, operands, cache, slice, ring });
     }
     found
+}
+
+/// May the loop write to what the view shows? A load that runs iterations ahead would then miss it. Arguments that are read-only are
+/// borrowed for as long as the kernel runs, so nobody writes to them; of all others it is enough that the loop writes nothing.
+fn may_change(kernel: &Kernel, for_op: Op, view: Value) -> bool {
+    let is_param = matches!(kernel.values[view].def, ValueDef::Arg(block, _) if block == kernel.body);
+    let mutable = kernel.ty(view).as_view().is_none_or(|v| v.mutable);
+    let mut writes = false;
+    kernel.walk(kernel.ops[for_op].regions[0], &mut |op| {
+        let opcode = &kernel.ops[op].opcode;
+        writes |=
+            opcode.writes_memory() && !matches!(opcode, Opcode::SharedStore | Opcode::AsyncCopyView { .. });
+    });
+    writes && (mutable || !is_param)
 }
 
 /// The values in the body that reach an operand of a dot.
