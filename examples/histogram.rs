@@ -30,7 +30,8 @@ pub fn histogram(
     atomic_add_with(counts + bin, 1, AtomicOptions::new().relaxed().mask(inside));
 }
 
-fn run(device: &Device) -> Result<Outcome, Failure> {
+/// Runs the kernel on a device and compares with f64.
+pub fn run(device: &Device) -> Result<Outcome, Failure> {
     let (n, bins, lo, width) = (100_003, 61, -3.05f32, 0.1f32);
     let xs = Rng::new(5).normals(n);
     let x = device.from_slice(&xs, &[n])?;

@@ -40,7 +40,8 @@ pub fn matmul<T: DotInto<f32> + Float>(a: View<T, 2>, b: View<T, 2>, c: ViewMut<
     c.store([row, col], acc.cast::<T>());
 }
 
-fn run(device: &Device) -> Result<Outcome, Failure> {
+/// Runs the kernel on a device and compares with f64.
+pub fn run(device: &Device) -> Result<Outcome, Failure> {
     let (m, n, k) = (500, 390, 257);
     let mut rng = Rng::new(4);
     let mut random = |len| -> Vec<bf16> { (0..len).map(|_| bf16::from_f32(rng.normal())).collect() };

@@ -23,7 +23,8 @@ pub fn rms_norm<T: Float>(x: View<T, 2>, w: View<T, 1>, y: ViewMut<T, 2>, eps: S
     y.store([row, 0], (xs * inv.expand(1) * ws).cast::<T>());
 }
 
-fn run(device: &Device) -> Result<Outcome, Failure> {
+/// Runs the kernel on a device and compares with f64.
+pub fn run(device: &Device) -> Result<Outcome, Failure> {
     let (rows, cols, eps) = (512, 3000, 1e-6);
     let mut rng = Rng::new(3);
     let xs: Vec<f16> = (0..rows * cols).map(|_| f16::from_f32(rng.normal())).collect();

@@ -24,7 +24,8 @@ pub fn softmax<T: Float>(x: View<T, 2>, y: ViewMut<T, 2>, block: usize) {
     y.store([row, 0], (numerator * inverse.expand(1)).cast::<T>());
 }
 
-fn run(device: &Device) -> Result<Outcome, Failure> {
+/// Runs the kernel on a device and compares with f64.
+pub fn run(device: &Device) -> Result<Outcome, Failure> {
     let (rows, cols) = (1823, 781);
     let mut rng = Rng::new(2);
     let xs: Vec<bf16> = (0..rows * cols).map(|_| bf16::from_f32(3.0 * rng.normal())).collect();

@@ -20,7 +20,8 @@ pub fn vector_add<T: Float>(x: View<T, 1>, y: View<T, 1>, z: ViewMut<T, 1>, bloc
     z.store([start], sum);
 }
 
-fn run(device: &Device) -> Result<Outcome, Failure> {
+/// Runs the kernel on a device and compares with f64.
+pub fn run(device: &Device) -> Result<Outcome, Failure> {
     let n = 1_000_003; // not a multiple of anything
     let mut rng = Rng::new(1);
     let (xs, ys) = (rng.normals(n), rng.normals(n));

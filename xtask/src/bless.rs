@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 
 use crate::setup::{self, Scope};
+use crate::suites::Suites;
 use crate::workspace::{Workspace, run};
 
 /// Makes every kind of golden test rewrite its expected output.
@@ -28,15 +29,19 @@ pub struct Args {
 /// Runs `cargo xtask bless`.
 pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::ensure(workspace, Scope::Everything)?;
-    let mut test = workspace.cargo();
-    test.args(["test", "--quiet", "--no-fail-fast"]);
-    if args.package.is_empty() {
-        test.arg("--workspace");
+    let suites = Suites::of(workspace)?;
+    let selections = if args.package.is_empty() {
+        [vec![suites.without_llvm()], suites.tests_with_llvm()].concat()
+    } else {
+        suites.tests_of(&args.package)?
+    };
+    let mut result = Ok(());
+    for selection in selections {
+        let mut test = workspace.cargo();
+        test.args(["test", "--quiet", "--no-fail-fast"]).args(selection).args(&args.arguments);
+        // A test that still fails has more to say than its golden file; the files that changed are worth seeing anyway.
+        result = result.and(run(test.envs(BLESS)));
     }
-    test.args(args.package.iter().flat_map(|package| ["--package", package]));
-    test.args(&args.arguments);
-    // A test that still fails has more to say than its golden file; the files that changed are worth seeing anyway.
-    let result = run(test.envs(BLESS));
     println!("\nchanged since the last commit (read `git diff` before committing):");
     run(Command::new("git").current_dir(&workspace.root).args(["status", "--short"]))?;
     result.map(|()| ExitCode::SUCCESS)

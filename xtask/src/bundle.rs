@@ -16,10 +16,20 @@ use crate::setup::{self, Scope};
 use crate::workspace::{Workspace, run};
 
 /// What goes into the archive.
-const CONTENTS: &[Item] = &[];
+const CONTENTS: &[Item] = &[
+    Item::Program { package: "tegula-conformance-gpu", kind: Kind::Test, name: "gpu", to: "gpu-tests" },
+    Item::Program { package: "tegula", kind: Kind::Bench, name: "gpu", to: "gpu-bench" },
+    // Kernels are compiled where they run, for the GPU that is there.
+    Item::Tool("ptxas"),
+];
 
-/// What `run.sh` runs, in this order.
-const RUN: &[Run] = &[];
+/// What `run.sh` runs, in this order. `$OUT` is the folder of results.
+const RUN: &[Run] = &[
+    Run { name: "examples", command: "gpu-tests examples/" },
+    Run { name: "runtime", command: "gpu-tests runtime/" },
+    Run { name: "conformance", command: "gpu-tests conformance/" },
+    Run { name: "bench", command: "gpu-bench --json \"$OUT/bench.json\"" },
+];
 
 /// The largest archive that is still quickly carried to another machine.
 const LARGEST_ARCHIVE: u64 = 60_000_000;
@@ -28,8 +38,10 @@ const LARGEST_ARCHIVE: u64 = 60_000_000;
 #[allow(dead_code, reason = "which kinds are in use changes with CONTENTS")]
 #[derive(Debug)]
 enum Item {
-    /// A program of the workspace, at `bin/NAME` in the archive.
-    Program { package: &'static str, kind: Kind, name: &'static str, features: &'static [&'static str] },
+    /// A program of the workspace, at `bin/TO` in the archive.
+    Program { package: &'static str, kind: Kind, name: &'static str, to: &'static str },
+    /// One of the CUDA tools that [`setup`] installs, at `bin/NAME`.
+    Tool(&'static str),
     /// A file or folder of the checkout, and its place in the archive.
     Copy { from: &'static str, to: &'static str },
 }
@@ -63,7 +75,6 @@ pub struct Args {
 
 /// Runs `cargo xtask bundle`.
 pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
-    ensure!(!CONTENTS.is_empty(), "nothing to bundle: the table CONTENTS in xtask/src/bundle.rs is empty");
     if args.list {
         print!("{}", listing(CONTENTS, RUN));
         return Ok(ExitCode::SUCCESS);
@@ -90,9 +101,10 @@ fn listing(contents: &[Item], run: &[Run]) -> String {
     let mut text = String::new();
     for item in contents {
         let _ = match item {
-            Item::Program { package, kind, name, features } => {
-                writeln!(text, "bin/{name:<24} {} of {package} {}", kind.flag(), features.join(","))
+            Item::Program { package, kind, name, to } => {
+                writeln!(text, "bin/{to:<24} {} {name} of {package}", kind.flag())
             }
+            Item::Tool(name) => writeln!(text, "bin/{name:<24} of CUDA"),
             Item::Copy { from, to } => writeln!(text, "{to:<28} {from}"),
         };
     }
@@ -105,11 +117,17 @@ fn listing(contents: &[Item], run: &[Run]) -> String {
 /// Puts one item into the folder that is to be packed.
 fn add(workspace: &Workspace, item: &Item, folder: &Path) -> Result<()> {
     match *item {
-        Item::Program { package, kind, name, features } => {
-            let built = build(workspace, package, kind, name, features)?;
-            let to = folder.join("bin").join(name);
+        Item::Program { package, kind, name, to } => {
+            let built = build(workspace, package, kind, name)?;
+            let to = folder.join("bin").join(to);
             copy(&built, &to)?;
             run(Command::new("strip").arg(&to))
+        }
+        Item::Tool(name) => {
+            let own = workspace.cuda_bin().join(name);
+            let found = if own.is_file() { Some(own) } else { Machine::current().program(name) };
+            let found = found.with_context(|| format!("`{name}` is neither installed nor on the PATH"))?;
+            copy(&found, &folder.join("bin").join(name))
         }
         Item::Copy { from, to } => copy(&workspace.root.join(from), &folder.join(to))
             .with_context(|| format!("cannot bundle {from}")),
@@ -129,13 +147,10 @@ struct ArtifactTarget {
 }
 
 /// Builds a program in the release profile; returns where it is.
-fn build(workspace: &Workspace, package: &str, kind: Kind, name: &str, features: &[&str]) -> Result<PathBuf> {
+fn build(workspace: &Workspace, package: &str, kind: Kind, name: &str) -> Result<PathBuf> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--release", "--message-format=json-render-diagnostics", "--package", package]);
     cargo.args([kind.flag(), name]);
-    if !features.is_empty() {
-        cargo.args(["--features", &features.join(",")]);
-    }
     println!("==> {}", crate::workspace::display(&cargo));
     let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
@@ -162,25 +177,49 @@ impl Kind {
     }
 }
 
-/// The script that runs every step, or those named, goes on past failures, and closes with the number of them.
+/// What `run.sh` does before it runs anything.
+///
+/// PyTorch's wheels bring a cuBLAS that no linker looks for, hence the question to Python; without one, what is measured against cuBLAS says so.
+/// Results go to `$OUT`, `out/` by default: a log a step, `summary.json`, and what the steps write. Nothing is cached outside of it.
+const PROLOGUE: &str = r#"#!/usr/bin/env bash
+# Runs what is in this bundle; `./run.sh NAME...` runs only those steps.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")"
+export PATH="$PWD/bin:$PATH" OUT="${OUT:-$PWD/out}"
+export TEGULA_PTXAS="${TEGULA_PTXAS:-$PWD/bin/ptxas}" TEGULA_CACHE_DIR="${TEGULA_CACHE_DIR:-$OUT/cache}" TEGULA_REQUIRE_CUDA=1
+mkdir -p "$OUT"
+cublas=$(python3 -c 'import nvidia.cublas as c; print(list(c.__path__)[0] + "/lib")' 2>/dev/null) &&
+  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cublas"
+wanted=" $* " passed=0 failed=0 table='' json=''
+step() {
+  [ "$wanted" = '  ' ] || [[ $wanted == *" $1 "* ]] || return 0
+  echo "==> $1"
+  local start=$SECONDS verdict=passed
+  if (set -o pipefail; bash -c "$2" 2>&1 | tee "$OUT/$1.log"); then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1)) verdict=FAILED
+    echo "    FAILED: $1"
+  fi
+  table+=$(printf '%-16s %-8s %6d s' "$1" "$verdict" $((SECONDS - start)))$'\n'
+  json+="${json:+, }{\"step\": \"$1\", \"result\": \"$verdict\", \"seconds\": $((SECONDS - start))}"
+}
+"#;
+
+/// How it closes: a table, the same as JSON, and the number of failures.
+const EPILOGUE: &str = r#"echo "[$json]" > "$OUT/summary.json"
+printf '\n%s' "$table"
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ] && [ $passed -gt 0 ]
+"#;
+
+/// The script that runs every step, or those named, and goes on past failures.
 fn run_script(steps: &[Run]) -> String {
-    let mut script = String::from(
-        "#!/usr/bin/env bash\n\
-         # Runs what is in this bundle; `./run.sh NAME...` runs only those steps.\n\
-         set -u\n\
-         cd \"$(dirname \"${BASH_SOURCE[0]}\")\"\n\
-         export PATH=\"$PWD/bin:$PATH\"\n\
-         wanted=\" $* \" passed=0 failed=0\n\
-         step() {\n\
-         \x20 [ \"$wanted\" = '  ' ] || [[ $wanted == *\" $1 \"* ]] || return 0\n\
-         \x20 echo \"==> $1\"\n\
-         \x20 if bash -c \"$2\"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo \"    FAILED: $1\"; fi\n\
-         }\n",
-    );
+    let mut script = String::from(PROLOGUE);
     for step in steps {
         let _ = writeln!(script, "step {} {}", shell_quoted(step.name), shell_quoted(step.command));
     }
-    script.push_str("echo \"$passed passed, $failed failed\"\n[ $failed -eq 0 ] && [ $passed -gt 0 ]\n");
+    script.push_str(EPILOGUE);
     script
 }
 
@@ -229,13 +268,17 @@ mod tests {
         Run { name: "bad", command: "exit 3" },
     ];
 
-    /// Runs the script with these arguments; its output and whether it succeeded.
+    /// Runs the script with these arguments; its output and whether it succeeded. Checks the summary on the way.
     fn run_it(steps: &[Run], arguments: &[&str]) -> (String, bool) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("bin")).unwrap();
         write_executable(&folder.path().join("bin/helper"), "#!/bin/sh\necho helped\n").unwrap();
         write_executable(&folder.path().join("run.sh"), &run_script(steps)).unwrap();
-        let output = Command::new("bash").arg(folder.path().join("run.sh")).args(arguments).output().unwrap();
+        let mut script = Command::new("bash");
+        script.arg(folder.path().join("run.sh")).args(arguments).env_remove("OUT");
+        let output = script.output().unwrap();
+        let summary = std::fs::read(folder.path().join("out/summary.json")).unwrap();
+        assert!(serde_json::from_slice::<Vec<serde_json::Value>>(&summary).unwrap().len() <= steps.len());
         (String::from_utf8(output.stdout).unwrap(), output.status.success())
     }
 
@@ -243,7 +286,8 @@ mod tests {
     fn the_script_runs_every_step_and_counts_failures() {
         let (output, passed) = run_it(STEPS, &[]);
         assert!(output.contains("it's /") && output.contains("helped"), "{output}");
-        assert!(output.ends_with("FAILED: bad\n1 passed, 1 failed\n"), "{output}");
+        assert!(output.contains("    FAILED: bad\n\ngood "), "{output}");
+        assert!(output.ends_with("\n1 passed, 1 failed\n"), "{output}");
         assert!(!passed);
     }
 
@@ -252,7 +296,7 @@ mod tests {
         let (output, passed) = run_it(STEPS, &["good"]);
         assert!(passed && output.ends_with("1 passed, 0 failed\n"), "{output}");
         let (output, passed) = run_it(STEPS, &["absent"]);
-        assert!(!passed && output == "0 passed, 0 failed\n", "{output}");
+        assert!(!passed && output.ends_with("0 passed, 0 failed\n"), "{output}");
     }
 
     #[test]

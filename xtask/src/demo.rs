@@ -15,8 +15,8 @@ use crate::machine::Machine;
 use crate::setup::{self, Scope};
 use crate::workspace::{Package, ROOT_PACKAGE, Target, Workspace, display};
 
-/// Features of the root package that the `cuda` device needs: passed where the package has them.
-const CUDA_FEATURES: &[&str] = &["jit", "cuda"];
+/// The root package's feature that compiles kernels. The host device needs none, and so no LLVM.
+const COMPILER_FEATURE: &str = "jit";
 
 /// Arguments of `cargo xtask demo`.
 #[derive(clap::Args)]
@@ -52,15 +52,15 @@ struct Row {
 
 /// Runs `cargo xtask demo`.
 pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
-    setup::ensure(workspace, Scope::Everything)?;
-    let package = workspace.package(ROOT_PACKAGE)?;
-    let examples = examples(package, &args.only)?;
     let has_driver = Machine::current().has_gpu_driver();
     let devices = match &args.device {
         Some(device) => vec![device.as_str()],
         None if has_driver => vec!["host", "cuda"],
         None => vec!["host"],
     };
+    setup::ensure(workspace, if devices.contains(&"cuda") { Scope::Everything } else { Scope::Native })?;
+    let package = workspace.package(ROOT_PACKAGE)?;
+    let examples = examples(package, &args.only)?;
 
     let mut rows = Vec::new();
     for device in devices {
@@ -103,10 +103,9 @@ fn examples<'a>(package: &'a Package, only: &[String]) -> Result<Vec<&'a Target>
 /// cargo's arguments that select an example, with the features it and the device need.
 fn selection(package: &Package, example: &Target, device: &str, release: bool) -> Vec<String> {
     let mut words = vec!["--package".into(), package.name.clone(), "--example".into(), example.name.clone()];
-    let for_device =
-        CUDA_FEATURES.iter().filter(|name| device == "cuda" && package.features.contains_key(**name));
-    let features: Vec<_> =
-        example.required_features.iter().map(String::as_str).chain(for_device.copied()).collect();
+    let for_device = (device == "cuda").then_some(COMPILER_FEATURE);
+    let features: Vec<_> = example.required_features.iter().map(String::as_str).chain(for_device).collect();
+    words.push("--no-default-features".into());
     if !features.is_empty() {
         words.extend(["--features".into(), features.join(",")]);
     }
@@ -183,8 +182,7 @@ mod tests {
     }
 
     fn package(targets: Vec<Target>) -> Package {
-        let features = [("jit".to_owned(), Vec::new())].into();
-        Package { name: "tegula".into(), manifest_path: "Cargo.toml".into(), features, targets }
+        Package { name: "tegula".into(), manifest_path: "Cargo.toml".into(), targets }
     }
 
     fn shell(script: &str) -> Result<Report> {
@@ -204,9 +202,10 @@ mod tests {
     fn features_are_those_of_the_example_and_of_the_device() {
         let package = package(Vec::new());
         let example = target("matmul", "example", &["fp8"]);
-        let features = |device| selection(&package, &example, device, false).last().cloned().unwrap();
-        assert_eq!(features("host"), "fp8");
-        assert_eq!(features("cuda"), "fp8,jit");
+        let words = |device| selection(&package, &example, device, false).join(" ");
+        let common = "--package tegula --example matmul --no-default-features --features";
+        assert_eq!(words("host"), format!("{common} fp8"));
+        assert_eq!(words("cuda"), format!("{common} fp8,jit"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod demo;
 mod machine;
 mod setup;
 mod steps;
+mod suites;
 mod test;
 mod tidy;
 mod workspace;

@@ -3,7 +3,6 @@
 //! Asked of `cargo metadata --no-deps`, which needs no network and about 40 ms, rather than guessed from paths: so
 //! `CARGO_TARGET_DIR`, `build.target-dir` and renamed folders are all respected.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -36,8 +35,6 @@ pub struct Package {
     pub name: String,
     /// Absolute path of its `Cargo.toml`.
     pub manifest_path: PathBuf,
-    /// Its features, and what each one switches on.
-    pub features: BTreeMap<String, Vec<String>>,
     /// Its libraries, binaries, examples, tests and benches.
     pub targets: Vec<Target>,
 }

@@ -151,20 +151,26 @@ fn ramp(n: usize) -> Vec<f32> {
     (0..n).map(|i| i as f32).collect()
 }
 
-/// Everything but [`out_of_bounds`], which loses the context.
+/// A test, and what it is called.
+pub type Test = (&'static str, fn(&Device));
+
+/// Everything but [`out_of_bounds`], which loses the context, in an order in which what comes first is needed by what comes later.
+pub const TESTS: &[Test] = &[
+    ("properties", properties),
+    ("memory", memory),
+    ("launch", launch),
+    ("shared_memory", shared_memory),
+    ("clusters", clusters),
+    ("streams_are_ordered", streams_are_ordered),
+    ("events", events),
+    ("graphs", graphs),
+    ("errors", errors),
+    ("launch_overhead", launch_overhead),
+];
+
+/// Runs [`TESTS`].
 pub fn all(device: &Device) {
-    for (name, test) in [
-        ("properties", properties as fn(&Device)),
-        ("memory", memory),
-        ("launch", launch),
-        ("shared_memory", shared_memory),
-        ("clusters", clusters),
-        ("streams_are_ordered", streams_are_ordered),
-        ("events", events),
-        ("graphs", graphs),
-        ("errors", errors),
-        ("launch_overhead", launch_overhead),
-    ] {
+    for (name, test) in TESTS {
         println!("{name}");
         test(device);
     }

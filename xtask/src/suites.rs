@@ -1,0 +1,193 @@
+//! What there is to test, as arguments of `cargo test`: first everything that needs no LLVM, then what does.
+//!
+//! Two rules make it quick. Whatever links LLVM is a binary of 100 MB that takes seconds to link, so only tests that compile kernels do:
+//! the packages that reach the code generator by themselves, and tests of others that ask for it by `required-features`. And trybuild
+//! builds the package under test a second time, with the features that it was given: without default features, that leaves LLVM out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::workspace::{Package, Workspace};
+
+/// The one package that links LLVM; whatever depends on it does too.
+const LLVM_PACKAGE: &str = "tegula-codegen";
+
+/// The members of the workspace, by whether they reach LLVM once default features are off.
+pub struct Suites<'a> {
+    workspace: &'a Workspace,
+    with_llvm: Vec<String>,
+}
+
+impl<'a> Suites<'a> {
+    /// Asks cargo for the dependency graph.
+    pub fn of(workspace: &'a Workspace) -> Result<Self> {
+        let mut command = workspace.cargo();
+        command.args(["metadata", "--format-version", "1", "--no-default-features"]);
+        let output = command.output().context("cannot run cargo")?;
+        if !output.status.success() {
+            bail!("`cargo metadata` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let graph: Graph = serde_json::from_slice(&output.stdout)?;
+        Ok(Suites { workspace, with_llvm: graph.members_reaching(LLVM_PACKAGE) })
+    }
+
+    /// Selects all that needs no LLVM, for any cargo command.
+    pub fn without_llvm(&self) -> Vec<String> {
+        let exclusions = self.with_llvm.iter().flat_map(|name| ["--exclude", name]);
+        ["--workspace"]
+            .into_iter()
+            .chain(exclusions)
+            .chain(["--no-default-features"])
+            .map(Into::into)
+            .collect()
+    }
+
+    /// Selects the tests that need LLVM: the arguments of one `cargo test` each.
+    pub fn tests_with_llvm(&self) -> Vec<Vec<String>> {
+        let members = self.with_llvm.iter().flat_map(|name| ["--package", name]).map(Into::into).collect();
+        let of_others = self.others().filter_map(tests_that_require_features);
+        [members].into_iter().filter(|arguments: &Vec<_>| !arguments.is_empty()).chain(of_others).collect()
+    }
+
+    /// As both of the above, for these packages only.
+    pub fn tests_of(&self, names: &[String]) -> Result<Vec<Vec<String>>> {
+        let mut all = Vec::new();
+        for name in names {
+            let package = self.workspace.package(name)?;
+            let selection = |more: &[&str]| -> Vec<String> {
+                ["--package", name].iter().chain(more).map(ToString::to_string).collect()
+            };
+            if self.with_llvm.contains(name) {
+                all.push(selection(&[]));
+            } else {
+                all.push(selection(&["--no-default-features"]));
+                all.extend(tests_that_require_features(package));
+            }
+        }
+        ensure!(!all.is_empty(), "no package is named");
+        Ok(all)
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Package> {
+        self.workspace.packages.iter().filter(|package| !self.with_llvm.contains(&package.name))
+    }
+}
+
+/// The tests of a package that are left out without their features: none of them is built with `--no-default-features`.
+fn tests_that_require_features(package: &Package) -> Option<Vec<String>> {
+    let tests: Vec<_> = package
+        .targets
+        .iter()
+        .filter(|t| t.kind.iter().any(|kind| kind == "test") && !t.required_features.is_empty())
+        .collect();
+    let features: BTreeSet<&str> =
+        tests.iter().flat_map(|t| t.required_features.iter().map(String::as_str)).collect();
+    let features = features.into_iter().collect::<Vec<_>>().join(",");
+    let mut arguments = vec!["--package".into(), package.name.clone(), "--features".into(), features];
+    arguments.extend(tests.iter().flat_map(|t| ["--test".to_owned(), t.name.clone()]));
+    (!tests.is_empty()).then_some(arguments)
+}
+
+/// The resolved dependency graph, as `cargo metadata` prints it.
+#[derive(Deserialize)]
+struct Graph {
+    packages: Vec<Named>,
+    workspace_members: BTreeSet<String>,
+    resolve: Resolve,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    id: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    id: String,
+    /// Ids of all that the package depends on, for building, running or testing.
+    dependencies: Vec<String>,
+}
+
+impl Graph {
+    /// Names of the workspace members that are `package` or depend on it, directly or not.
+    fn members_reaching(&self, package: &str) -> Vec<String> {
+        let names: BTreeMap<_, _> = self.packages.iter().map(|p| (p.id.as_str(), p.name.as_str())).collect();
+        let mut reaching: BTreeSet<&str> =
+            self.packages.iter().filter(|p| p.name == package).map(|p| p.id.as_str()).collect();
+        // To the fixed point: the graph is small, and dev-dependencies may make it cyclic.
+        loop {
+            let before = reaching.len();
+            for node in &self.resolve.nodes {
+                if node.dependencies.iter().any(|id| reaching.contains(id.as_str())) {
+                    reaching.insert(&node.id);
+                }
+            }
+            if reaching.len() == before {
+                break;
+            }
+        }
+        let members = reaching.into_iter().filter(|id| self.workspace_members.contains(*id));
+        members.filter_map(|id| names.get(id).map(|name| (*name).to_owned())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_that_reach_llvm_indirectly_are_left_out() {
+        let graph: Graph = serde_json::from_value(serde_json::json!({
+            "packages": [
+                {"id": "c", "name": "tegula-codegen"}, {"id": "r", "name": "tegula"},
+                {"id": "a", "name": "tegula-autotune"}, {"id": "i", "name": "tegula-ir"}, {"id": "x", "name": "outside"},
+            ],
+            "workspace_members": ["c", "r", "a", "i"],
+            "resolve": {"nodes": [
+                {"id": "a", "dependencies": ["r"]}, {"id": "r", "dependencies": ["c", "i"]},
+                {"id": "c", "dependencies": ["i"]}, {"id": "i", "dependencies": []}, {"id": "x", "dependencies": ["c"]},
+            ]},
+        }))
+        .unwrap();
+        assert_eq!(graph.members_reaching("tegula-codegen"), ["tegula-autotune", "tegula-codegen", "tegula"]);
+        assert_eq!(graph.members_reaching("absent"), [""; 0]);
+    }
+
+    fn workspace() -> Workspace {
+        serde_json::from_value(serde_json::json!({
+            "workspace_root": "/x", "target_directory": "/x/target",
+            "packages": [
+                {"name": "tegula", "manifest_path": "/x/Cargo.toml", "targets": [
+                    {"name": "ui", "kind": ["test"]}, {"name": "gpu", "kind": ["bench"], "required-features": ["jit"]},
+                    {"name": "a", "kind": ["test"], "required-features": ["jit"]},
+                    {"name": "b", "kind": ["test"], "required-features": ["jit"]}]},
+                {"name": "tegula-codegen", "manifest_path": "/x/c/Cargo.toml", "targets": []},
+            ],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn tests_that_ask_for_features_are_the_only_ones_that_get_them() {
+        let workspace = workspace();
+        let suites = Suites { workspace: &workspace, with_llvm: vec!["tegula-codegen".into()] };
+        assert_eq!(
+            suites.without_llvm().join(" "),
+            "--workspace --exclude tegula-codegen --no-default-features"
+        );
+        let lines = |tests: Vec<Vec<String>>| tests.iter().map(|words| words.join(" ")).collect::<Vec<_>>();
+        let of_the_facade = "--package tegula --features jit --test a --test b";
+        assert_eq!(lines(suites.tests_with_llvm()), ["--package tegula-codegen", of_the_facade]);
+        let named = lines(suites.tests_of(&["tegula".into()]).unwrap());
+        assert_eq!(named, ["--package tegula --no-default-features", of_the_facade]);
+        assert!(suites.tests_of(&["absent".into()]).is_err());
+    }
+}
