@@ -31,9 +31,9 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::ensure(workspace, Scope::Everything)?;
     let suites = Suites::of(workspace)?;
     let selections = if args.package.is_empty() {
-        [vec![suites.without_llvm()], suites.tests_with_llvm()].concat()
+        [suites.without_llvm()].into_iter().chain(suites.with_llvm()).collect()
     } else {
-        suites.tests_of(&args.package)?
+        suites.of_packages(&args.package)?
     };
     let mut result = Ok(());
     for selection in selections {

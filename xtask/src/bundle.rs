@@ -86,8 +86,9 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     std::fs::create_dir_all(&workspace.target)?;
     let folder = tempfile::tempdir_in(&workspace.target)?;
+    let programs = build(workspace, CONTENTS)?;
     for item in CONTENTS {
-        add(workspace, item, folder.path())?;
+        add(workspace, item, &programs, folder.path())?;
     }
     write_executable(&folder.path().join("run.sh"), &run_script(RUN))?;
     let archive = pack(folder.path(), &workspace.target)?;
@@ -115,12 +116,13 @@ fn listing(contents: &[Item], run: &[Run]) -> String {
 }
 
 /// Puts one item into the folder that is to be packed.
-fn add(workspace: &Workspace, item: &Item, folder: &Path) -> Result<()> {
+fn add(workspace: &Workspace, item: &Item, programs: &[Artifact], folder: &Path) -> Result<()> {
     match *item {
         Item::Program { package, kind, name, to } => {
-            let built = build(workspace, package, kind, name)?;
+            let built = executable(programs, kind, name)
+                .with_context(|| format!("cargo built no {} {name} of {package}", kind.flag()))?;
             let to = folder.join("bin").join(to);
-            copy(&built, &to)?;
+            copy(built, &to)?;
             run(Command::new("strip").arg(&to))
         }
         Item::Tool(name) => {
@@ -144,26 +146,38 @@ struct Artifact {
 #[derive(Deserialize)]
 struct ArtifactTarget {
     name: String,
+    kind: Vec<String>,
 }
 
-/// Builds a program in the release profile; returns where it is.
-fn build(workspace: &Workspace, package: &str, kind: Kind, name: &str) -> Result<PathBuf> {
+/// Builds the programs in the release profile, all at once: cargo builds what they share for each selection of packages anew.
+fn build(workspace: &Workspace, contents: &[Item]) -> Result<Vec<Artifact>> {
     let mut cargo = workspace.cargo();
-    cargo.args(["build", "--release", "--message-format=json-render-diagnostics", "--package", package]);
-    cargo.args([kind.flag(), name]);
+    cargo.args(["build", "--release", "--message-format=json-render-diagnostics"]);
+    for item in contents {
+        if let Item::Program { package, kind, name, .. } = item {
+            cargo.args(["--package", package, kind.flag(), name]);
+        }
+    }
     println!("==> {}", crate::workspace::display(&cargo));
     let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
-        bail!("cannot build `{name}` of {package}");
+        bail!("cannot build the programs");
     }
-    executable(&String::from_utf8_lossy(&output.stdout), name)
-        .with_context(|| format!("cargo built no `{name}`"))
+    Ok(artifacts(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The executable of that name in cargo's JSON messages, one a line (other messages have no `executable`).
-fn executable(messages: &str, name: &str) -> Option<PathBuf> {
-    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
-    artifacts.filter(|artifact| artifact.target.name == name).find_map(|artifact| artifact.executable)
+/// What cargo's JSON messages, one a line, say was built.
+fn artifacts(messages: &str) -> Vec<Artifact> {
+    messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn executable<'a>(artifacts: &'a [Artifact], kind: Kind, name: &str) -> Option<&'a Path> {
+    let kind = kind.flag().trim_start_matches('-');
+    let is_it = |target: &ArtifactTarget| target.name == name && target.kind.iter().any(|k| k == kind);
+    artifacts
+        .iter()
+        .filter(|artifact| is_it(&artifact.target))
+        .find_map(|artifact| artifact.executable.as_deref())
 }
 
 impl Kind {
@@ -303,11 +317,14 @@ mod tests {
     fn the_executable_is_read_from_cargos_messages() {
         let messages = r#"{"reason":"compiler-artifact","target":{"name":"tegula","kind":["lib"]},"executable":null}
 {"reason":"build-script-executed","package_id":"x"}
+{"reason":"compiler-artifact","target":{"name":"gpu","kind":["bench"]},"executable":"t/gpu-34"}
 {"reason":"compiler-artifact","target":{"name":"gpu","kind":["test"]},"executable":"t/gpu-12"}
 {"reason":"build-finished","success":true}
 "#;
-        assert_eq!(executable(messages, "gpu"), Some("t/gpu-12".into()));
-        assert_eq!(executable(messages, "tegula"), None);
+        let artifacts = artifacts(messages);
+        assert_eq!(executable(&artifacts, Kind::Test, "gpu"), Some(Path::new("t/gpu-12")));
+        assert_eq!(executable(&artifacts, Kind::Bench, "gpu"), Some(Path::new("t/gpu-34")));
+        assert_eq!(executable(&artifacts, Kind::Test, "tegula"), None);
     }
 
     #[test]

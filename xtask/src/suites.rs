@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::workspace::{Package, Workspace};
+use crate::workspace::Workspace;
 
 /// The one package that links LLVM; whatever depends on it does too.
 const LLVM_PACKAGE: &str = "tegula-codegen";
@@ -44,50 +44,44 @@ impl<'a> Suites<'a> {
             .collect()
     }
 
-    /// Selects the tests that need LLVM: the arguments of one `cargo test` each.
-    pub fn tests_with_llvm(&self) -> Vec<Vec<String>> {
-        let members = self.with_llvm.iter().flat_map(|name| ["--package", name]).map(Into::into).collect();
-        let of_others = self.others().filter_map(tests_that_require_features);
-        [members].into_iter().filter(|arguments: &Vec<_>| !arguments.is_empty()).chain(of_others).collect()
+    /// Selects the tests that need LLVM.
+    pub fn with_llvm(&self) -> Option<Vec<String>> {
+        self.with_llvm_among(|_| true)
     }
 
     /// As both of the above, for these packages only.
-    pub fn tests_of(&self, names: &[String]) -> Result<Vec<Vec<String>>> {
-        let mut all = Vec::new();
+    pub fn of_packages(&self, names: &[String]) -> Result<Vec<Vec<String>>> {
         for name in names {
-            let package = self.workspace.package(name)?;
-            let selection = |more: &[&str]| -> Vec<String> {
-                ["--package", name].iter().chain(more).map(ToString::to_string).collect()
-            };
-            if self.with_llvm.contains(name) {
-                all.push(selection(&[]));
-            } else {
-                all.push(selection(&["--no-default-features"]));
-                all.extend(tests_that_require_features(package));
+            self.workspace.package(name)?;
+        }
+        let light = names.iter().filter(|name| !self.with_llvm.contains(name));
+        let light: Vec<_> = light.flat_map(|name| ["--package".to_owned(), name.clone()]).collect();
+        let without = (!light.is_empty()).then(|| [light, vec!["--no-default-features".to_owned()]].concat());
+        Ok(without.into_iter().chain(self.with_llvm_among(|name| names.contains(name))).collect())
+    }
+
+    /// One selection and not one a package, since cargo builds what they share again when its features differ by a hair.
+    fn with_llvm_among(&self, wanted: impl Fn(&String) -> bool) -> Option<Vec<String>> {
+        let (mut packages, mut targets, mut features) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for package in self.workspace.packages.iter().filter(|package| wanted(&package.name)) {
+            let all = self.with_llvm.contains(&package.name);
+            let tests = package.targets.iter().filter(|target| target.kind.iter().any(|kind| kind == "test"));
+            // `--no-default-features` leaves out the tests that ask for a feature, and only those.
+            let tests: Vec<_> = tests.filter(|test| all || !test.required_features.is_empty()).collect();
+            if all || !tests.is_empty() {
+                packages.extend(["--package", &package.name]);
+            }
+            for test in tests {
+                targets.extend(["--test", &test.name]);
+                features.extend(
+                    test.required_features.iter().map(|feature| format!("{}/{feature}", package.name)),
+                );
             }
         }
-        ensure!(!all.is_empty(), "no package is named");
-        Ok(all)
+        let features = features.into_iter().flat_map(|feature| ["--features".to_owned(), feature]);
+        let words = packages.iter().chain(&["--lib", "--bins"]).chain(&targets).map(ToString::to_string);
+        (!packages.is_empty()).then(|| words.chain(features).collect())
     }
-
-    fn others(&self) -> impl Iterator<Item = &Package> {
-        self.workspace.packages.iter().filter(|package| !self.with_llvm.contains(&package.name))
-    }
-}
-
-/// The tests of a package that are left out without their features: none of them is built with `--no-default-features`.
-fn tests_that_require_features(package: &Package) -> Option<Vec<String>> {
-    let tests: Vec<_> = package
-        .targets
-        .iter()
-        .filter(|t| t.kind.iter().any(|kind| kind == "test") && !t.required_features.is_empty())
-        .collect();
-    let features: BTreeSet<&str> =
-        tests.iter().flat_map(|t| t.required_features.iter().map(String::as_str)).collect();
-    let features = features.into_iter().collect::<Vec<_>>().join(",");
-    let mut arguments = vec!["--package".into(), package.name.clone(), "--features".into(), features];
-    arguments.extend(tests.iter().flat_map(|t| ["--test".to_owned(), t.name.clone()]));
-    (!tests.is_empty()).then_some(arguments)
 }
 
 /// The resolved dependency graph, as `cargo metadata` prints it.
@@ -183,11 +177,12 @@ mod tests {
             suites.without_llvm().join(" "),
             "--workspace --exclude tegula-codegen --no-default-features"
         );
-        let lines = |tests: Vec<Vec<String>>| tests.iter().map(|words| words.join(" ")).collect::<Vec<_>>();
-        let of_the_facade = "--package tegula --features jit --test a --test b";
-        assert_eq!(lines(suites.tests_with_llvm()), ["--package tegula-codegen", of_the_facade]);
-        let named = lines(suites.tests_of(&["tegula".into()]).unwrap());
-        assert_eq!(named, ["--package tegula --no-default-features", of_the_facade]);
-        assert!(suites.tests_of(&["absent".into()]).is_err());
+        let facade = "--lib --bins --test a --test b --features tegula/jit";
+        let with_llvm = format!("--package tegula --package tegula-codegen {facade}");
+        assert_eq!(suites.with_llvm().unwrap().join(" "), with_llvm);
+        let named = suites.of_packages(&["tegula".into()]).unwrap();
+        let named: Vec<_> = named.iter().map(|words| words.join(" ")).collect();
+        assert_eq!(named, ["--package tegula --no-default-features", &format!("--package tegula {facade}")]);
+        assert!(suites.of_packages(&["absent".into()]).is_err());
     }
 }

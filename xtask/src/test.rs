@@ -55,10 +55,8 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         );
     }
     steps.tests(cargo("test", &without_llvm).arg("--no-fail-fast"));
-    if !args.no_llvm {
-        for selection in suites.tests_with_llvm() {
-            steps.tests(cargo("test", &selection).arg("--no-fail-fast"));
-        }
+    if let Some(selection) = suites.with_llvm().filter(|_| !args.no_llvm) {
+        steps.tests(cargo("test", &selection).arg("--no-fail-fast"));
     }
     Ok(steps.finish())
 }
