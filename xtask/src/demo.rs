@@ -182,7 +182,12 @@ mod tests {
     }
 
     fn package(targets: Vec<Target>) -> Package {
-        Package { name: "tegula".into(), manifest_path: "Cargo.toml".into(), targets }
+        Package {
+            name: "tegula".into(),
+            manifest_path: "Cargo.toml".into(),
+            targets,
+            dependencies: Vec::new(),
+        }
     }
 
     fn shell(script: &str) -> Result<Report> {

@@ -4,12 +4,11 @@
 //! the packages that reach the code generator by themselves, and tests of others that ask for it by `required-features`. And trybuild
 //! builds the package under test a second time, with the features that it was given: without default features, that leaves LLVM out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use anyhow::Result;
 
-use crate::workspace::Workspace;
+use crate::workspace::{Dependency, Package, Workspace};
 
 /// The one package that links LLVM; whatever depends on it does too.
 const LLVM_PACKAGE: &str = "tegula-codegen";
@@ -21,16 +20,9 @@ pub struct Suites<'a> {
 }
 
 impl<'a> Suites<'a> {
-    /// Asks cargo for the dependency graph.
-    pub fn of(workspace: &'a Workspace) -> Result<Self> {
-        let mut command = workspace.cargo();
-        command.args(["metadata", "--format-version", "1", "--no-default-features"]);
-        let output = command.output().context("cannot run cargo")?;
-        if !output.status.success() {
-            bail!("`cargo metadata` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        let graph: Graph = serde_json::from_slice(&output.stdout)?;
-        Ok(Suites { workspace, with_llvm: graph.members_reaching(LLVM_PACKAGE) })
+    /// Follows the members' dependencies.
+    pub fn of(workspace: &'a Workspace) -> Self {
+        Suites { workspace, with_llvm: members_reaching(LLVM_PACKAGE, &workspace.packages) }
     }
 
     /// Selects all that needs no LLVM, for any cargo command.
@@ -84,86 +76,82 @@ impl<'a> Suites<'a> {
     }
 }
 
-/// The resolved dependency graph, as `cargo metadata` prints it.
-#[derive(Deserialize)]
-struct Graph {
-    packages: Vec<Named>,
-    workspace_members: BTreeSet<String>,
-    resolve: Resolve,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    id: String,
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    /// Ids of all that the package depends on, for building, running or testing.
-    dependencies: Vec<String>,
-}
-
-impl Graph {
-    /// Names of the workspace members that are `package` or depend on it, directly or not.
-    fn members_reaching(&self, package: &str) -> Vec<String> {
-        let names: BTreeMap<_, _> = self.packages.iter().map(|p| (p.id.as_str(), p.name.as_str())).collect();
-        let mut reaching: BTreeSet<&str> =
-            self.packages.iter().filter(|p| p.name == package).map(|p| p.id.as_str()).collect();
-        // To the fixed point: the graph is small, and dev-dependencies may make it cyclic.
-        loop {
-            let before = reaching.len();
-            for node in &self.resolve.nodes {
-                if node.dependencies.iter().any(|id| reaching.contains(id.as_str())) {
-                    reaching.insert(&node.id);
-                }
-            }
-            if reaching.len() == before {
-                break;
+/// Names of the members that are `package` or depend on it, directly or not, with default features off.
+///
+/// Read from the manifests: what `cargo metadata` resolves has the features that any member asks for, so a single member that wants the
+/// facade with its compiler would make it seem that the facade always has one.
+fn members_reaching(package: &str, members: &[Package]) -> Vec<String> {
+    let mut reaching = BTreeSet::from([package]);
+    let of_name = |name: &str| members.iter().find(|member| member.name == name);
+    // To the fixed point: the graph is small, and dev-dependencies may make it cyclic.
+    loop {
+        let before = reaching.len();
+        for member in members {
+            let reaches = |dependency: &Dependency| {
+                // A feature of the dependency, the default ones included, may switch on an optional dependency of its own.
+                let by_feature = || {
+                    (dependency.uses_default_features || !dependency.features.is_empty())
+                        && of_name(&dependency.name).is_some_and(|member| {
+                            member
+                                .dependencies
+                                .iter()
+                                .any(|d| d.optional && reaching.contains(d.name.as_str()))
+                        })
+                };
+                !dependency.optional && (reaching.contains(dependency.name.as_str()) || by_feature())
+            };
+            if member.dependencies.iter().any(reaches) {
+                reaching.insert(&member.name);
             }
         }
-        let members = reaching.into_iter().filter(|id| self.workspace_members.contains(*id));
-        members.filter_map(|id| names.get(id).map(|name| (*name).to_owned())).collect()
+        if reaching.len() == before {
+            break;
+        }
     }
+    reaching.into_iter().filter(|name| of_name(name).is_some()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn members(manifests: serde_json::Value) -> Vec<Package> {
+        serde_json::from_value(manifests).unwrap()
+    }
+
+    fn member(name: &str, dependencies: &[serde_json::Value]) -> serde_json::Value {
+        serde_json::json!({"name": name, "manifest_path": "/x/Cargo.toml", "targets": [], "dependencies": dependencies})
+    }
+
+    fn on(name: &str, optional: bool, default: bool) -> serde_json::Value {
+        serde_json::json!({"name": name, "optional": optional, "uses_default_features": default, "features": []})
+    }
+
     #[test]
-    fn packages_that_reach_llvm_indirectly_are_left_out() {
-        let graph: Graph = serde_json::from_value(serde_json::json!({
-            "packages": [
-                {"id": "c", "name": "tegula-codegen"}, {"id": "r", "name": "tegula"},
-                {"id": "a", "name": "tegula-autotune"}, {"id": "i", "name": "tegula-ir"}, {"id": "x", "name": "outside"},
-            ],
-            "workspace_members": ["c", "r", "a", "i"],
-            "resolve": {"nodes": [
-                {"id": "a", "dependencies": ["r"]}, {"id": "r", "dependencies": ["c", "i"]},
-                {"id": "c", "dependencies": ["i"]}, {"id": "i", "dependencies": []}, {"id": "x", "dependencies": ["c"]},
-            ]},
-        }))
-        .unwrap();
-        assert_eq!(graph.members_reaching("tegula-codegen"), ["tegula-autotune", "tegula-codegen", "tegula"]);
-        assert_eq!(graph.members_reaching("absent"), [""; 0]);
+    fn packages_reach_llvm_directly_indirectly_or_by_a_feature() {
+        let members = members(serde_json::json!([
+            member("tegula-codegen", &[on("ir", false, true)]),
+            member("ir", &[]),
+            member("facade", &[on("tegula-codegen", true, true), on("ir", false, true)]),
+            member("with_default_features", &[on("facade", false, true)]),
+            member("without", &[on("facade", false, false)]),
+            member("direct", &[on("tegula-codegen", false, false)]),
+            member("indirect", &[on("direct", false, false)]),
+        ]));
+        let reaching = members_reaching("tegula-codegen", &members);
+        assert_eq!(reaching, ["direct", "indirect", "tegula-codegen", "with_default_features"]);
+        assert_eq!(members_reaching("absent", &members), [""; 0]);
     }
 
     fn workspace() -> Workspace {
         serde_json::from_value(serde_json::json!({
             "workspace_root": "/x", "target_directory": "/x/target",
             "packages": [
-                {"name": "tegula", "manifest_path": "/x/Cargo.toml", "targets": [
+                {"name": "tegula", "manifest_path": "/x/Cargo.toml", "dependencies": [], "targets": [
                     {"name": "ui", "kind": ["test"]}, {"name": "gpu", "kind": ["bench"], "required-features": ["jit"]},
                     {"name": "a", "kind": ["test"], "required-features": ["jit"]},
                     {"name": "b", "kind": ["test"], "required-features": ["jit"]}]},
-                {"name": "tegula-codegen", "manifest_path": "/x/c/Cargo.toml", "targets": []},
+                {"name": "tegula-codegen", "manifest_path": "/x/c/Cargo.toml", "dependencies": [], "targets": []},
             ],
         }))
         .unwrap()

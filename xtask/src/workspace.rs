@@ -37,6 +37,21 @@ pub struct Package {
     pub manifest_path: PathBuf,
     /// Its libraries, binaries, examples, tests and benches.
     pub targets: Vec<Target>,
+    /// What it depends on, for building, running or testing.
+    pub dependencies: Vec<Dependency>,
+}
+
+/// A line of a member's dependencies.
+#[derive(Deserialize)]
+pub struct Dependency {
+    /// The package's name.
+    pub name: String,
+    /// Whether a feature has to switch it on.
+    pub optional: bool,
+    /// Whether with its default features.
+    pub uses_default_features: bool,
+    /// Its other features.
+    pub features: Vec<String>,
 }
 
 /// Something of a package that cargo can build.
