@@ -56,6 +56,8 @@ impl KernelKey {
     pub fn new(info: &KernelInfo) -> KernelKey {
         let mut hasher = KeyHasher::new();
         hasher.write(&info.id.to_le_bytes());
+        // One macro call can write two kernels of one path and line: the statics still differ.
+        hasher.write(&std::ptr::from_ref(info).addr().to_le_bytes());
         KernelKey(hasher)
     }
 
@@ -153,12 +155,15 @@ mod tests {
 
     static A: KernelInfo = KernelInfo::new("m::a", "a", &["x"], "m.rs", 3);
     static B: KernelInfo = KernelInfo::new("m::a", "a", &["x"], "m.rs", 4);
+    /// As a macro makes it that writes a kernel `a` into the bodies of two functions.
+    static TWIN: KernelInfo = KernelInfo::new("m::a", "a", &["x"], "m.rs", 3);
 
     #[test]
     fn everything_in_a_key_changes_it() {
         let keys = [
             KernelKey::new(&A),
             KernelKey::new(&B),
+            KernelKey::new(&TWIN),
             KernelKey::new(&A).type_param::<f32>(),
             KernelKey::new(&A).type_param::<f64>(),
             KernelKey::new(&A).meta(&128usize),

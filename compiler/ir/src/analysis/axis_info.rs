@@ -266,6 +266,8 @@ impl AxisInfoMap {
                 by.constant = by.constant.filter(|&s| (0..32).contains(&s)).map(|s| 1 << s);
                 let factor = by.constant.map_or(1, |f| f as u64);
                 by.divisibility.iter_mut().for_each(|d| *d = factor);
+                // 2^x of consecutive x is not consecutive.
+                by.contiguity.iter_mut().for_each(|c| *c = 1);
                 mul(&at(0), &by)
             }
             // Truncating division folds −3…−1 and 1…3 onto one quotient: runs hold only without negative dividends.
