@@ -1,7 +1,9 @@
 //! Graphs: recorded launches that replay at a fraction of their host-side cost.
 
+use std::sync::Mutex;
+
 use crate::backend::RawGraph;
-use crate::device::Device;
+use crate::device::{Device, lock};
 use crate::error::Error;
 use crate::stream::{Stream, Use};
 
@@ -10,6 +12,9 @@ pub struct Graph {
     pub(crate) raw: Box<dyn RawGraph>,
     pub(crate) uses: Vec<Use>,
     pub(crate) device: Device,
+    /// Held while a replay is submitted: the driver wants its graph calls one after another, and a replay from another thread must be ordered
+    /// behind all of this one.
+    pub(crate) turn: Mutex<()>,
 }
 
 impl Graph {
@@ -17,6 +22,7 @@ impl Graph {
     pub fn launch(&self, stream: &Stream) -> Result<(), Error> {
         stream.device().expect_same(&self.device, "the graph")?;
         stream.expect_not_recording("another graph")?;
+        let _turn = lock(&self.turn);
         for (buffer, access) in &self.uses {
             buffer.order(*access, stream)?;
         }

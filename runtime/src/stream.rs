@@ -136,7 +136,7 @@ impl Stream {
         std::mem::forget(end);
         let raw = self.0.raw.end_capture();
         let uses = self.recording().stop();
-        Ok(Graph { raw: raw?, uses, device: self.device().clone() })
+        Ok(Graph { raw: raw?, uses, device: self.device().clone(), turn: Mutex::new(()) })
     }
 
     pub(crate) fn recording(&self) -> &Recording {

@@ -16,9 +16,10 @@ pub(super) struct CudaGraph {
     context: Arc<Context>,
 }
 
-// SAFETY: the driver's graph calls may come from any thread; two at one time are kept apart by the driver for launches of an executable graph.
+// SAFETY: the driver's graph calls may come from any thread.
 unsafe impl Send for CudaGraph {}
-// SAFETY: as above; `launch` is the only call on a shared graph.
+// SAFETY: as above; `launch` is the only call on a shared graph, and `Graph`, which owns it, makes one at a time (CUDA Driver API, "Graph object
+// thread safety").
 unsafe impl Sync for CudaGraph {}
 
 impl CudaGraph {

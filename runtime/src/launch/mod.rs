@@ -25,7 +25,9 @@ mod facts;
 mod grid;
 mod key;
 
+use std::cell::Cell;
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use tegula_ir::artifact::ResourceReport;
@@ -81,6 +83,13 @@ impl HintOverrides {
 }
 
 /// A kernel with its arguments, ready to be launched. `N` is the number of run-time arguments.
+///
+/// It may be launched again and again, from one thread at a time: it holds the only reference to what the kernel writes.
+///
+/// ```compile_fail,E0277
+/// fn shared<T: Sync>() {}
+/// shared::<tegula_runtime::Launch<'static, 0, fn() -> Result<tegula_ir::kernel::Kernel, String>>>();
+/// ```
 #[must_use = "nothing runs until `.launch(&stream)`"]
 pub struct Launch<'a, const N: usize, S> {
     info: &'static KernelInfo,
@@ -89,6 +98,8 @@ pub struct Launch<'a, const N: usize, S> {
     stage: S,
     grid: Grid,
     hints: HintOverrides,
+    /// Not `Sync`: see above, and `Buffer::order`.
+    one_thread: PhantomData<Cell<()>>,
 }
 
 impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
@@ -101,7 +112,7 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
         stage: S,
     ) -> Launch<'a, N, S> {
         let hints = HintOverrides::default();
-        Launch { info, key, args, stage, grid: Grid([1; 3]), hints }
+        Launch { info, key, args, stage, grid: Grid([1; 3]), hints, one_thread: PhantomData }
     }
 
     /// The number of programs: an integer, or a tuple or array of up to three. An empty grid runs nothing.
