@@ -19,7 +19,11 @@ impl<'c> Lowering<'c, '_> {
         let out = match data.opcode {
             Opcode::Cast(rounding) => {
                 let (from, to) = (self.elem(operand), self.elem(result));
-                if let Some(out) = self.cast_pairs(&regs, from, to) {
+                let pairs = match rounding {
+                    Rounding::Default => self.cast_pairs(&regs, from, to),
+                    Rounding::TowardZero => None,
+                };
+                if let Some(out) = pairs {
                     out
                 } else {
                     let mut out = Vec::with_capacity(regs.len());

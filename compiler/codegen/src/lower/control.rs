@@ -16,7 +16,7 @@ impl<'c> Lowering<'c, '_> {
         let bounds: Vec<V<'c>> = data.operands[..3].iter().map(|&v| self.scalar(v)).collect();
         // Fragments stay packed around the loop: unpacked, every half of a word would be a value of its own.
         let packed: Vec<bool> =
-            data.operands[3..].iter().map(|&v| matches!(self.values[v], Some(Lowered::Words(_)))).collect();
+            data.operands[3..].iter().map(|&v| matches!(self.values[v], Some(Lowered::Words(..)))).collect();
         let inits = self.flatten_as(&data.operands[3..], &packed);
         let mut arg_types = vec![bounds[0].r#type()];
         arg_types.extend(inits.iter().map(|v| v.r#type()));
@@ -135,7 +135,7 @@ impl<'c> Lowering<'c, '_> {
                 if packed { registers * self.elem(value).bits().max(8) as usize / 32 } else { registers };
             let (own, others) = rest.split_at(own);
             if packed {
-                self.values[value] = Some(Lowered::Words(own.to_vec()));
+                self.values[value] = Some(Lowered::Words(own.to_vec(), self.e.block));
             } else {
                 self.set(value, own.to_vec());
             }

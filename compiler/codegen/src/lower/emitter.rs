@@ -229,8 +229,15 @@ impl<'c> Emitter<'c> {
         v
     }
 
-    /// An integer constant of an integer type.
+    /// An integer constant of an integer type. It is known by its sign-extended value (but for `i1`: 0 or 1), whichever way it is
+    /// written: 255 and −1 are one constant of 8 bits, and both orders of 64-bit numbers are those of the narrow type.
     pub fn int(&self, ty: Type<'c>, x: i64) -> V<'c> {
+        let width = IntegerType::try_from(ty).expect("an integer").width();
+        let x = match width {
+            1 => x & 1,
+            2..64 => x << (64 - width) >> (64 - width),
+            _ => x,
+        };
         let v = self.constant(ty, x as u64, IntegerAttribute::new(ty, x).into());
         self.known.borrow_mut().insert(v.to_raw().ptr as usize, x);
         v

@@ -214,6 +214,7 @@ impl<'c> Lowering<'c, '_> {
         let result_layout = self.layout(result).expect("a tile");
         let to = self.kernel.layouts[result_layout].clone();
         let indices = self.regs(index);
+        let signed = self.elem(index).is_signed();
         let coords = self.thread_coords(result_layout);
         let shape = ty.shape;
         let mut out = Vec::with_capacity(indices.len());
@@ -224,7 +225,7 @@ impl<'c> Lowering<'c, '_> {
                 let extent = shape.dims()[d];
                 let at = if d == axis {
                     // An index outside is the program's fault, but must not read outside the buffer.
-                    let narrow = self.e.resize(i, self.e.t.i32, true);
+                    let narrow = self.e.resize(i, self.e.t.i32, signed);
                     self.e.and(narrow, self.e.i32((extent - 1).into()))
                 } else {
                     self.add_coords(&to, d, coords[d], register[d])

@@ -185,7 +185,7 @@ impl<'c> Lowering<'c, '_> {
         let offsets = access_offsets(slot_layout, &embed(&distributed, slot_layout.dims()))
             .ok_or_else(|| self.error(op, "the tile does not fit the buffer"))?;
         if let Some(words) = self.load_by_ldmatrix(slot, origin, &offsets, bytes) {
-            self.values[result] = Some(Lowered::Words(words));
+            self.values[result] = Some(Lowered::Words(words, self.e.block));
             return Ok(());
         }
         let vectors = vector_access(&offsets, 0, 16 / bytes);

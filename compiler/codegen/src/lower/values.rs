@@ -2,7 +2,7 @@
 
 use melior::Context;
 use melior::ir::Type as MlirType;
-use melior::ir::ValueLike;
+use melior::ir::{BlockRef, ValueLike};
 use tegula_ir::artifact::AbiSlot;
 use tegula_ir::kernel::{Kernel, LayoutRef, Op, Value};
 use tegula_ir::layout::{LinearLayout, Space};
@@ -17,8 +17,9 @@ use super::{Lowering, Result};
 pub(crate) enum Lowered<'c> {
     /// The thread's elements of a tile, by register number; one for a scalar.
     Tile(Vec<V<'c>>),
-    /// The thread's elements of a tile, packed into 32-bit words in register order, as the tensor core takes them.
-    Words(Vec<V<'c>>),
+    /// The thread's elements of a tile, packed into 32-bit words in register order, as the tensor core takes them; with the block
+    /// they were made in.
+    Words(Vec<V<'c>>, BlockRef<'c, 'c>),
     /// A view.
     View(View<'c>),
     /// The byte offset of a ring of buffers in shared memory.
@@ -230,9 +231,12 @@ impl<'c> Lowering<'c, '_> {
     pub fn regs(&mut self, value: Value) -> Vec<V<'c>> {
         match self.values[value].clone() {
             Some(Lowered::Tile(regs)) => regs,
-            Some(Lowered::Words(words)) => {
+            Some(Lowered::Words(words, block)) => {
                 let regs = self.unpack_words(&words, self.elem(value));
-                self.values[value] = Some(Lowered::Tile(regs.clone()));
+                // What is unpacked in an inner region must not be used after it.
+                if block == self.e.block {
+                    self.values[value] = Some(Lowered::Tile(regs.clone()));
+                }
                 regs
             }
             _ => unreachable!("verified: {value} is a tile defined before its use"),
@@ -241,7 +245,7 @@ impl<'c> Lowering<'c, '_> {
 
     /// The registers of a tile in 32-bit words.
     pub fn words(&mut self, value: Value) -> Vec<V<'c>> {
-        if let Some(Lowered::Words(words)) = &self.values[value] {
+        if let Some(Lowered::Words(words, _)) = &self.values[value] {
             return words.clone();
         }
         let regs = self.regs(value);
@@ -271,7 +275,7 @@ impl<'c> Lowering<'c, '_> {
 
     /// Elements of 8, 16 or 32 bits, several to a word.
     pub fn unpack_words(&self, words: &[V<'c>], elem: Elem) -> Vec<V<'c>> {
-        let ty = self.e.t.element(elem.into());
+        let ty = self.e.t.stored(elem);
         let per_word = 32 / elem.bits().max(8);
         words
             .iter()
@@ -282,6 +286,7 @@ impl<'c> Lowering<'c, '_> {
                 let v = self.e.bitcast(w, self.e.vector(per_word, ty));
                 (0..per_word).map(|i| self.e.extract(v, i, ty)).collect()
             })
+            .map(|v| self.memory_to_register(v, elem))
             .collect()
     }
 

@@ -6,25 +6,35 @@
 //! writing and reading it (the code generator puts it there): to the outside it writes first and leaves a read behind.
 //!
 //! Asynchronous copies are the pipeliner's business: it places their waits and barriers itself, and a copy into one slot of a
-//! ring does not disturb a reader of another, which ranges of bytes cannot tell.
+//! ring does not disturb a reader of another, which ranges of bytes cannot tell. What it cannot know is who used the ring's bytes
+//! before: earlier scratch space, another ring, the same loop in an outer loop's last iteration. So an allocation counts
+//! as a write of the whole ring.
+//!
+//! Global memory needs barriers only around atomics that order it. One thread performs the atomic of an element, and what it releases is
+//! what the *program* wrote: all its threads' writes since they last met. In the same way what is acquired must reach all threads before
+//! they touch global memory again; an atomic whose result is unused acquires nothing that could be told.
 
 use crate::kernel::{Block, Kernel, Op};
-use crate::op::Opcode;
-use crate::transform::plan_shared_memory::SharedPlan;
+use crate::op::{MemOrder, Opcode};
+use crate::transform::plan_shared_memory::{SharedPlan, is_used};
 
 type Range = (u32, u32);
 
-/// Shared memory touched since the last barrier.
+/// Memory touched since the last barrier.
 #[derive(Clone, Default, PartialEq)]
 struct Pending {
+    /// Of shared memory.
     reads: Vec<Range>,
     writes: Vec<Range>,
+    /// Was global memory written?
+    stored: bool,
+    /// Did an atomic acquire?
+    acquired: bool,
 }
 
 impl Pending {
     fn clear(&mut self) {
-        self.reads.clear();
-        self.writes.clear();
+        *self = Pending::default();
     }
 
     fn join(&mut self, other: &Pending) {
@@ -34,6 +44,8 @@ impl Pending {
         for &w in &other.writes {
             note(&mut self.writes, w);
         }
+        self.stored |= other.stored;
+        self.acquired |= other.acquired;
     }
 }
 
@@ -54,8 +66,37 @@ enum Access {
     Write(Range),
     /// Writes, meets, reads.
     Scratch(Range),
+    /// Becomes the pipeliner's, who writes to it without a further barrier.
+    Hand(Range),
     /// All threads meet.
     Meet,
+}
+
+/// What an operation does to global memory, as far as barriers go.
+struct Global {
+    touches: bool,
+    writes: bool,
+    releases: bool,
+    acquires: bool,
+}
+
+impl Global {
+    fn of(kernel: &Kernel, op: Op) -> Global {
+        let data = &kernel.ops[op];
+        let order = match data.opcode {
+            Opcode::AtomicRmw { order, .. } | Opcode::AtomicCas { order, .. } => order,
+            _ => MemOrder::Relaxed,
+        };
+        let shared = matches!(data.opcode, Opcode::SharedLoad { .. } | Opcode::SharedStore);
+        let copy = matches!(data.opcode, Opcode::AsyncCopyView { .. } | Opcode::AsyncCopyPtr { .. });
+        Global {
+            touches: !shared && (data.opcode.reads_memory() || data.opcode.writes_memory()),
+            writes: !shared && !copy && data.opcode.writes_memory(),
+            releases: matches!(order, MemOrder::Release | MemOrder::AcqRel),
+            acquires: matches!(order, MemOrder::Acquire | MemOrder::AcqRel)
+                && is_used(kernel, data.results[0]),
+        }
+    }
 }
 
 /// Inserts the barriers.
@@ -70,15 +111,24 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
         let op = kernel.blocks[at].ops[index];
         let regions = kernel.ops[op].regions.clone();
         match kernel.ops[op].opcode {
-            Opcode::For(_) | Opcode::While => {
+            Opcode::For(_) => {
                 let before = pending.clone();
                 // The second walk starts from what the first leaves behind; zero trips leave what was before.
                 for _ in 0..2 {
-                    for &region in &regions {
-                        block(kernel, plan, region, pending);
-                    }
+                    block(kernel, plan, regions[0], pending);
                     pending.join(&before);
                 }
+            }
+            Opcode::While => {
+                // The loop is left from the end of its first region, on any iteration.
+                let mut left = Pending::default();
+                for _ in 0..2 {
+                    block(kernel, plan, regions[0], pending);
+                    left.join(pending);
+                    block(kernel, plan, regions[1], pending);
+                }
+                block(kernel, plan, regions[0], pending);
+                pending.join(&left);
             }
             Opcode::If => {
                 let before = pending.clone();
@@ -91,14 +141,16 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                 *pending = after;
             }
             _ => {
+                let global = Global::of(kernel, op);
                 let conflict = match access(kernel, plan, op) {
-                    Access::None => false,
+                    Access::None | Access::Meet => false,
                     Access::Read(r) => overlaps(&pending.writes, r),
-                    Access::Write(r) | Access::Scratch(r) => {
+                    Access::Write(r) | Access::Scratch(r) | Access::Hand(r) => {
                         overlaps(&pending.writes, r) || overlaps(&pending.reads, r)
                     }
-                    Access::Meet => false,
                 };
+                let conflict =
+                    conflict || global.releases && pending.stored || global.touches && pending.acquired;
                 if conflict {
                     let loc = kernel.ops[op].loc;
                     let barrier = kernel.make_op(Opcode::Barrier, [], [], loc);
@@ -106,8 +158,10 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                     pending.clear();
                     index += 1;
                 }
+                pending.stored |= global.writes;
+                pending.acquired |= global.acquires;
                 match access(kernel, plan, op) {
-                    Access::None => {}
+                    Access::None | Access::Hand(_) => {}
                     Access::Read(r) => note(&mut pending.reads, r),
                     Access::Write(r) => note(&mut pending.writes, r),
                     Access::Scratch(r) => {
@@ -134,7 +188,10 @@ fn access(kernel: &Kernel, plan: &SharedPlan, op: Op) -> Access {
         Opcode::SharedLoad { .. } => Access::Read(ring(0)),
         Opcode::SharedStore => Access::Write(ring(0)),
         Opcode::Barrier => Access::Meet,
-        Opcode::SharedAlloc => Access::None,
+        Opcode::SharedAlloc => {
+            let (at, size) = plan.buffers[&op];
+            Access::Hand((at, at + size))
+        }
         _ => match plan.buffers.get(&op) {
             Some(&(at, size)) => Access::Scratch((at, at + size)),
             None => Access::None,

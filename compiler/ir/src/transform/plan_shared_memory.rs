@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use crate::artifact::CompileError;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef};
 use crate::layout::{Conversion, LinearLayout, Space, plan_conversion};
-use crate::op::Opcode;
-use crate::types::Type;
+use crate::op::{DotPrecision, Opcode};
+use crate::types::{Elem, Shape, Type};
 
 /// Buffers start at multiples of this: enough for 16-byte vectors and for every swizzle (which repeats after 1024 bytes).
 const ALIGN: u32 = 128;
@@ -281,13 +281,19 @@ fn fma_dot_bytes(kernel: &Kernel, op: Op) -> u32 {
         .sum()
 }
 
-/// Was the dot given fragments? Layout assignment gives both operands the layouts of one instruction or neither.
+/// Was the dot given fragments? Layout assignment gives both operands the layouts of one instruction or neither. The types and extents are
+/// asked first: small tiles can have a fragment's layout by chance.
 pub fn uses_tensor_cores(kernel: &Kernel, op: Op) -> bool {
     let data = &kernel.ops[op];
+    let Opcode::Dot(precision) = data.opcode else { return false };
     let layout = |v: Value| kernel.ty(v).as_tile().and_then(|t| t.layout).map(|l| &kernel.layouts[l]);
     let tile = kernel.ty(data.operands[0]).as_tile().expect("verified");
-    let bits = tile.elem.bits();
-    if tile.shape.rank() != 2 {
+    let (Some(elem), Some(acc_elem)) = (tile.elem.value(), kernel.ty(data.operands[2]).value_elem()) else {
+        return false;
+    };
+    let Some(instruction) = mma_tile(elem, acc_elem, precision) else { return false };
+    let shape = kernel.ty(data.operands[2]).shape().expect("verified");
+    if !instruction.fits(shape, tile.shape) {
         return false;
     }
     let (Some(acc), Some(a)) = (layout(data.operands[2]), layout(data.operands[0])) else { return false };
@@ -300,6 +306,35 @@ pub fn uses_tensor_cores(kernel: &Kernel, op: Op) -> bool {
         && columns[2..] == [n, 2 * n, 4 * n];
     // And A's lanes walk rows above the same two bits along K.
     let k = a.dims().extent(1) as u64;
-    let per_register = u64::from((32 / bits).max(1));
+    let per_register = u64::from((32 / elem.bits()).max(1));
     fragment && a.columns(Space::Lane)[..] == [per_register, 2 * per_register, k, 2 * k, 4 * k]
+}
+
+/// The tile of one `mma.sync` (N is always 8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MmaTile {
+    /// Rows.
+    pub m: u32,
+    /// Depth.
+    pub k: u32,
+}
+
+/// The instruction for these types, on a GPU that has all of them.
+pub fn mma_tile(elem: Elem, acc: Elem, precision: DotPrecision) -> Option<MmaTile> {
+    Some(match (elem, acc) {
+        (Elem::F16 | Elem::BF16, Elem::F32) | (Elem::F16, Elem::F16) => MmaTile { m: 16, k: 16 },
+        (Elem::F32, Elem::F32) if precision == DotPrecision::Tf32 => MmaTile { m: 16, k: 8 },
+        (Elem::I8 | Elem::U8, Elem::I32) => MmaTile { m: 16, k: 32 },
+        (Elem::F8E4M3 | Elem::F8E5M2, Elem::F32) => MmaTile { m: 16, k: 32 },
+        (Elem::F64, Elem::F64) => MmaTile { m: 8, k: 4 },
+        _ => return None,
+    })
+}
+
+impl MmaTile {
+    /// Is a dot of this result and operand A made of whole instructions? A batch dimension would have to be split over warps or
+    /// repeated; neither is worth it here.
+    pub fn fits(self, result: Shape, a: Shape) -> bool {
+        result.rank() == 2 && result.dims()[0] >= self.m && result.dims()[1] >= 8 && a.dims()[1] >= self.k
+    }
 }

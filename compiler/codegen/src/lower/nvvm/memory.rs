@@ -6,6 +6,9 @@ use tegula_ir::types::Elem;
 
 use crate::lower::emitter::{Emitter, V};
 
+/// The clobber that keeps LLVM from moving its own loads and stores over an assembly that touches memory.
+const MEMORY: &str = "~{memory}";
+
 /// A register class and a mnemonic for `bits` of untyped data.
 fn class(bits: u32) -> (char, &'static str) {
     match bits {
@@ -71,8 +74,10 @@ pub fn load_predicated<'c>(
         vector_suffix(n),
         braced(0, n)
     ));
-    let outputs: Vec<String> = (0..n).map(|_| format!("={c}")).collect();
-    let constraints = outputs.into_iter().chain(constraints).collect::<Vec<_>>().join(",");
+    // The moves write before the address is read: an output must not share its register with an input (`&`).
+    let early = if predicate.is_some() { "&" } else { "" };
+    let outputs = (0..n).map(|_| format!("={early}{c}"));
+    let constraints = outputs.chain(constraints).chain([MEMORY.to_owned()]).collect::<Vec<_>>().join(",");
     let results = e.asm(&text, &constraints, &operands, &vec![ty; n], true);
     if bits == 8 {
         results.into_iter().map(|r| e.one("arith.trunci", &[r], e.t.i8)).collect()
@@ -111,6 +116,7 @@ pub fn store_predicated<'c>(
         vector_suffix(n),
         braced(0, n)
     );
+    constraints.push(MEMORY.to_owned());
     e.asm(&text, &constraints.join(","), &operands, &[], true);
 }
 
@@ -121,25 +127,25 @@ pub fn cp_async<'c>(e: &Emitter<'c>, dst: V<'c>, src: V<'c>, bytes: u32, predica
     match predicate {
         None => {
             let text = format!("cp.async.{level}.shared.global [$0], [$1], {bytes};");
-            e.asm(&text, "r,l", &[dst, src], &[], true);
+            e.asm(&text, "r,l,~{memory}", &[dst, src], &[], true);
         }
         Some(p) => {
             // `ignore-src`: a predicate register all the way, where a source size would be selected and compared again.
             let ignore = e.xor(p, e.bool(true));
             let text = format!("cp.async.{level}.shared.global [$0], [$1], {bytes}, $2;");
-            e.asm(&text, "r,l,b", &[dst, src, ignore], &[], true);
+            e.asm(&text, "r,l,b,~{memory}", &[dst, src, ignore], &[], true);
         }
     }
 }
 
 /// Ends a group of copies.
 pub fn cp_async_commit(e: &Emitter<'_>) {
-    e.asm("cp.async.commit_group;", "", &[], &[], true);
+    e.asm("cp.async.commit_group;", MEMORY, &[], &[], true);
 }
 
 /// Waits until at most `n` groups of this thread's copies are outstanding.
 pub fn cp_async_wait(e: &Emitter<'_>, n: u32) {
-    e.asm(&format!("cp.async.wait_group {n};"), "~{memory}", &[], &[], true);
+    e.asm(&format!("cp.async.wait_group {n};"), MEMORY, &[], &[], true);
 }
 
 /// Where and how an atomic works.

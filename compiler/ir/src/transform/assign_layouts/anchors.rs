@@ -10,6 +10,7 @@ use crate::kernel::{Kernel, LayoutRef, Op, Value};
 use crate::layout::{self, LinearLayout};
 use crate::op::{DotPrecision, Opcode};
 use crate::target::GpuFeatures;
+use crate::transform::plan_shared_memory::mma_tile;
 use crate::types::{Elem, Shape};
 
 /// The dimensions of a tile from the fastest in memory to the slowest.
@@ -138,7 +139,7 @@ fn choose_dot(kernel: &mut Kernel, op: Op, gpu: &GpuFeatures) -> DotLayouts {
     let acc_elem = kernel.ty(operands[2]).value_elem().expect("verified");
     let num_warps = kernel.hints.num_warps;
     let chained = feeds_another_dot(kernel, kernel.result(op));
-    match mma_instruction(elem, acc_elem, precision, shape, k, gpu) {
+    match mma_instruction(elem, acc_elem, precision, shape, a_shape, gpu) {
         Some(mma) => {
             let warps = mma.split_warps(shape, num_warps, chained);
             let (acc, a, b) = mma.layouts(shape, k, &warps);
@@ -195,22 +196,15 @@ fn mma_instruction(
     acc: Elem,
     precision: DotPrecision,
     shape: Shape,
-    k: u32,
+    a_shape: Shape,
     gpu: &GpuFeatures,
 ) -> Option<Mma> {
-    let rank = shape.rank();
-    let (m, n) = (shape.dims()[rank - 2], shape.dims()[rank - 1]);
-    let (mma, k_step) = match (elem, acc) {
-        (Elem::F16 | Elem::BF16, Elem::F32) | (Elem::F16, Elem::F16) => (Mma { bits: 16, m: 16 }, 16),
-        (Elem::F32, Elem::F32) if precision == DotPrecision::Tf32 => (Mma { bits: 32, m: 16 }, 8),
-        (Elem::I8 | Elem::U8, Elem::I32) => (Mma { bits: 8, m: 16 }, 32),
-        (Elem::F8E4M3 | Elem::F8E5M2, Elem::F32) if gpu.fp8_mma => (Mma { bits: 8, m: 16 }, 32),
-        (Elem::F64, Elem::F64) => (Mma { bits: 64, m: 8 }, 4),
-        _ => return None,
-    };
-    // A batch dimension would have to be split over warps or repeated; neither is worth it here.
-    let fits = rank == 2 && m >= mma.m && n >= 8 && k >= k_step;
-    fits.then_some(mma)
+    let fp8 = matches!(elem, Elem::F8E4M3 | Elem::F8E5M2);
+    if fp8 && !gpu.fp8_mma {
+        return None;
+    }
+    let tile = mma_tile(elem, acc, precision).filter(|tile| tile.fits(shape, a_shape))?;
+    Some(Mma { bits: elem.bits(), m: tile.m })
 }
 
 impl Mma {

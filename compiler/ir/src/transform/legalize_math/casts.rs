@@ -42,7 +42,7 @@ pub fn cast<'s>(x: Expr<'s>, to: Elem, rounding: Rounding, gpu: &GpuFeatures) ->
 }
 
 /// As [`cast`], with the hardware's conversion where there is one.
-fn convert<'s>(x: Expr<'s>, to: Elem, rounding: Rounding, gpu: &GpuFeatures) -> Expr<'s> {
+pub fn convert<'s>(x: Expr<'s>, to: Elem, rounding: Rounding, gpu: &GpuFeatures) -> Expr<'s> {
     cast(x, to, rounding, gpu).unwrap_or_else(|| match rounding {
         Rounding::Default => x.cast(to),
         Rounding::TowardZero if x.elem() == to => x,

@@ -3,7 +3,8 @@
 //! What is left after this pass, on any shape:
 //! * arithmetic, `sqrt`, rounding to integers, comparisons, integer operations: as they are;
 //! * `exp2` and `rsqrt` on **f32 only**, as the hardware's `ex2.approx` and `rsqrt.approx`;
-//! * conversions that the target has an instruction for (see `casts.rs`).
+//! * conversions that the target has an instruction for (see `casts.rs`);
+//! * dots of FP8 operands where the tensor cores take them; elsewhere their operands are widened to f16, exactly.
 //!
 //! Each function becomes straight-line operations in the place of the old one, with splat constants, so it works on
 //! scalars, on tiles and in combine regions alike. It runs before layouts are assigned.
@@ -46,7 +47,7 @@ mod tests;
 mod trig;
 
 use crate::kernel::{Block, Kernel, Op, Value};
-use crate::op::{Opcode, UnaryOp};
+use crate::op::{Opcode, Rounding, UnaryOp};
 use crate::rewrite::{Mapping, mapped};
 use crate::target::GpuFeatures;
 use crate::types::Elem;
@@ -69,11 +70,27 @@ fn legalize_block(kernel: &mut Kernel, block: Block, gpu: &GpuFeatures, replaced
         for region in kernel.ops[op].regions.clone() {
             legalize_block(kernel, region, gpu, replaced);
         }
+        if matches!(kernel.ops[op].opcode, Opcode::Dot(_)) && !gpu.fp8_mma {
+            widen_fp8_operands(kernel, block, op, gpu);
+        }
         match expansion(kernel, block, op, gpu) {
             Some(value) => {
                 replaced.insert(kernel.result(op), value);
             }
             None => kernel.append_op(block, op),
+        }
+    }
+}
+
+/// FP8 operands of a dot as f16, which holds all their values, where the tensor cores take none.
+fn widen_fp8_operands(kernel: &mut Kernel, block: Block, op: Op, gpu: &GpuFeatures) {
+    for index in 0..2 {
+        let operand = kernel.ops[op].operands[index];
+        if matches!(kernel.ty(operand).value_elem(), Some(Elem::F8E4M3 | Elem::F8E5M2)) {
+            let loc = kernel.ops[op].loc;
+            let site = Site::new(kernel, block, loc);
+            let wide = casts::convert(site.expr(operand), Elem::F16, Rounding::Default, gpu).value();
+            kernel.ops[op].operands[index] = wide;
         }
     }
 }
