@@ -10,9 +10,11 @@
 //! before: earlier scratch space, another ring, the same loop in an outer loop's last iteration. So an allocation counts
 //! as a write of the whole ring.
 //!
-//! Global memory needs barriers only around atomics that order it. One thread performs the atomic of an element, and what it releases is
+//! Global memory needs a barrier where threads of one program exchange elements through it (see [`global`]), and around atomics that order it. One thread performs the atomic of an element, and what it releases is
 //! what the *program* wrote: all its threads' writes since they last met. In the same way what is acquired must reach all threads before
 //! they touch global memory again; an atomic whose result is unused acquires nothing that could be told.
+
+mod global;
 
 use crate::kernel::{Block, Kernel, Op};
 use crate::op::{MemOrder, Opcode};
@@ -30,6 +32,8 @@ struct Pending {
     stored: bool,
     /// Did an atomic acquire?
     acquired: bool,
+    /// Loads and stores of global memory.
+    touched: Vec<global::Touch>,
 }
 
 impl Pending {
@@ -46,6 +50,20 @@ impl Pending {
         }
         self.stored |= other.stored;
         self.acquired |= other.acquired;
+        for touch in &other.touched {
+            self.touch(touch.clone());
+        }
+    }
+
+    fn touch(&mut self, touch: global::Touch) {
+        if !self.touched.contains(&touch) {
+            self.touched.push(touch);
+        }
+    }
+
+    /// What was touched is an iteration back now.
+    fn next_iteration(&mut self) {
+        self.touched.iter_mut().for_each(global::Touch::age);
     }
 }
 
@@ -116,6 +134,7 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                 // The second walk starts from what the first leaves behind; zero trips leave what was before.
                 for _ in 0..2 {
                     block(kernel, plan, regions[0], pending);
+                    pending.next_iteration();
                     pending.join(&before);
                 }
             }
@@ -126,6 +145,7 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                     block(kernel, plan, regions[0], pending);
                     left.join(pending);
                     block(kernel, plan, regions[1], pending);
+                    pending.next_iteration();
                 }
                 block(kernel, plan, regions[0], pending);
                 pending.join(&left);
@@ -149,8 +169,11 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                         overlaps(&pending.writes, r) || overlaps(&pending.reads, r)
                     }
                 };
-                let conflict =
-                    conflict || global.releases && pending.stored || global.touches && pending.acquired;
+                let touch = global::Touch::of(kernel, op);
+                let conflict = conflict
+                    || global.releases && pending.stored
+                    || global.touches && pending.acquired
+                    || touch.as_ref().is_some_and(|t| pending.touched.iter().any(|p| p.conflicts(kernel, t)));
                 if conflict {
                     let loc = kernel.ops[op].loc;
                     let barrier = kernel.make_op(Opcode::Barrier, [], [], loc);
@@ -160,6 +183,7 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                 }
                 pending.stored |= global.writes;
                 pending.acquired |= global.acquires;
+                touch.into_iter().for_each(|t| pending.touch(t));
                 match access(kernel, plan, op) {
                     Access::None | Access::Hand(_) => {}
                     Access::Read(r) => note(&mut pending.reads, r),
