@@ -4,7 +4,7 @@
 //! depends on the thread alone, then offsets that are invariant in the loop at hand, then the others, last the register's part (a constant along the
 //! dimension of stride 1). LLVM then hoists what it can.
 
-use melior::ir::Type;
+use melior::ir::{Type, ValueLike};
 use smallvec::SmallVec;
 use tegula_ir::analysis::access::{self, Access};
 use tegula_ir::kernel::{LayoutRef, Op, Value, ValueDef};
@@ -70,7 +70,15 @@ impl<'c> Lowering<'c, '_> {
             .map(|&o| {
                 let signed = self.elem(o).is_signed();
                 let v = self.scalar(o);
-                self.e.resize(v, view.index, signed)
+                let narrow = self.e.resize(v, view.index, signed);
+                if self.bits_of(v.r#type()) <= self.bits_of(view.index) {
+                    return narrow;
+                }
+                // An offset that does not fit lies outside, and must not wrap back in: the smallest i32 is outside, and stays so for every
+                // element of a tile.
+                let back = self.e.resize(narrow, v.r#type(), true);
+                let fits = self.e.icmp(IntCmp::Eq, back, v);
+                self.e.select(fits, narrow, self.e.int(view.index, i32::MIN.into()))
             })
             .collect()
     }
