@@ -66,3 +66,45 @@ fn a_launch_takes_tensors_and_numbers() {
     assert_eq!(kernel.name, "scale_f32_0");
     assert_eq!(kernel.hints.num_warps, 8, "a launch overrides the kernel's hints");
 }
+
+/// Names that the expansion has variables or items of its own for.
+#[kernel(num_warps = hints)]
+#[allow(clippy::too_many_arguments)]
+fn common_names(
+    name: View<f32, 1>,
+    stage: ViewMut<f32, 1>,
+    key: Scalar<f32>,
+    hints: u32,
+    body: usize,
+    info: usize,
+    args: bool,
+    r#type: usize,
+) {
+    assert_eq!((body, info, args, r#type), (hints as usize, 4, true, 4));
+    stage.store([0], name.load([0], [info]) * key);
+}
+
+#[test]
+fn parameters_with_names_of_the_expansion() {
+    assert_eq!(common_names::stage(4, 4, 4, true, 4).unwrap().hints.num_warps, 4);
+    let device = tegula::device("host").unwrap();
+    let x = device.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4]).unwrap();
+    let mut y = device.alloc::<f32>(&[4]).unwrap();
+    common_names(&x, &mut y, 2.0, 2, 2, 4, true, 4).grid(1).launch(&device.stream()).unwrap();
+    assert_eq!(y.to_vec().unwrap(), [2.0, 4.0, 6.0, 8.0]);
+}
+
+/// Parentheses that rustc, which sees the calls in place of the operators, would have removed; removing these breaks the kernel.
+#[kernel]
+#[deny(unused_parens, unused_braces)]
+fn parentheses(x: View<f32, 1>, y: ViewMut<f32, 1>) {
+    let xs = x.load([0], [4]);
+    let inside = ((xs > 0.0) & (xs < 1.0)) | (xs == 4.0);
+    let count = (xs > 2.0).cast::<f32>() + (inside == (xs > 0.5)).cast::<f32>();
+    y.store([0], if ((xs.sum(0) > 0.0) & true) { count } else { (-count) });
+}
+
+#[test]
+fn parentheses_are_the_users() {
+    parentheses::stage().unwrap();
+}

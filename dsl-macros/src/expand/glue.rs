@@ -7,8 +7,11 @@
 //!   compiled kernel is found for the key, so the way to a known kernel does not allocate.
 //!
 //! A struct with braces takes a name as a type only, so the two can share the user's name.
+//!
+//! Parameters keep the names that the user gave them, in the same scopes as what is introduced here. So a variable of ours is an [`own`] one, which
+//! no parameter can be, and an item (hygiene does not cover those) has a name that nobody writes.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Block, GenericParam, Ident, ItemFn, Meta, WherePredicate, parse_quote};
@@ -85,7 +88,7 @@ fn stage(args: &Args, item: &ItemFn, parameters: &[Parameter], block: &Block) ->
         }
         GenericParam::Lifetime(_) => quote!(::std::string::String::new()),
     });
-    let hints = args.hints.iter().map(|hint| {
+    let hint_fields = args.hints.iter().map(|hint| {
         let (field, value) = (&hint.name, &hint.value);
         if hint.optional {
             quote!(#field: ::core::option::Option::Some(#value))
@@ -93,6 +96,8 @@ fn stage(args: &Args, item: &ItemFn, parameters: &[Parameter], block: &Block) ->
             quote!(#field: #value)
         }
     });
+    let span = Span::call_site();
+    let (hints, full_name) = (own("hints", span), own("name", span));
     let doc = format!("Builds the IR of [`{text}`](fn@{text}) for these meta-parameters, without a device.");
     quote! {
         #[allow(clippy::too_many_arguments)]
@@ -104,10 +109,11 @@ fn stage(args: &Args, item: &ItemFn, parameters: &[Parameter], block: &Block) ->
             #[track_caller]
             #vis fn stage(#(#meta_names: #meta_types),*) -> ::core::result::Result<#krate::Kernel, #krate::Diagnostics> {
                 #(#attrs)*
-                fn body #generics (#inputs) #where_clause #block
-                let hints = #krate::KernelHints { #(#hints,)* ..::core::default::Default::default() };
-                let name = #krate::staging::kernel_name(#text, &[#(#suffixes),*]);
-                #krate::stage(&name, hints, move || body #turbofish (#(#values),*))
+                #[allow(unused_parens, unused_braces)]
+                fn __tegula_body #generics (#inputs) #where_clause #block
+                let #hints = #krate::KernelHints { #(#hint_fields,)* ..::core::default::Default::default() };
+                let #full_name = #krate::staging::kernel_name(#text, &[#(#suffixes),*]);
+                #krate::stage(&#full_name, #hints, move || __tegula_body #turbofish (#(#values),*))
             }
         }
 
@@ -161,10 +167,12 @@ fn launch(args: &Args, item: &ItemFn, parameters: &[Parameter]) -> TokenStream {
         // All of it has the type's place: that is what may be no meta-parameter.
         let span = ty.span();
         let add = respan(quote!(#krate::KernelKey::meta_param), span);
-        let (key, name) = (Ident::new("__key", span), Ident::new(&name.to_string(), span));
+        let (key, mut name) = (own("key", span), name.clone());
+        name.set_span(span.resolved_at(name.span()));
         quote_spanned!(span=> let #key = #add(#key, &#name);)
     });
-    let key = Ident::new("__key", proc_macro2::Span::call_site());
+    let span = Span::call_site();
+    let (key, stage) = (own("key", span), own("stage", span));
     let count = runtime.len();
     let runtime_texts = runtime.iter().map(|name| plain_name(name));
     let key_parts = sig.generics.params.iter().map(|p| match p {
@@ -185,19 +193,24 @@ fn launch(args: &Args, item: &ItemFn, parameters: &[Parameter]) -> TokenStream {
         #[allow(dead_code, clippy::too_many_arguments)]
         #[must_use = "nothing runs until the launch is launched"]
         #vis fn #name #generics (#(#inputs),*) -> #krate::Launch<'arg, #count, impl #krate::Stage> #where_clause {
-            static INFO: #krate::KernelInfo = #krate::KernelInfo::new(
+            static __TEGULA_INFO: #krate::KernelInfo = #krate::KernelInfo::new(
                 ::core::concat!(::core::module_path!(), "::", #text),
                 #text,
                 &[#(#runtime_texts),*],
                 ::core::file!(),
                 ::core::line!(),
             );
-            let #key = #krate::KernelKey::new(&INFO) #(#key_parts)*;
+            let #key = #krate::KernelKey::new(&__TEGULA_INFO) #(#key_parts)*;
             #(#key_metas)*
-            let stage = move || #name #turbofish::stage(#(::core::clone::Clone::clone(&#meta)),*);
-            #krate::Launch::new(&INFO, #key, [#(#krate::IntoArg::into_arg(#runtime)),*], stage)
+            let #stage = move || #name #turbofish::stage(#(::core::clone::Clone::clone(&#meta)),*);
+            #krate::Launch::new(&__TEGULA_INFO, #key, [#(#krate::IntoArg::into_arg(#runtime)),*], #stage)
         }
     }
+}
+
+/// A local variable of the expansion, reported at `span`: no name that the user writes means it.
+fn own(name: &str, span: Span) -> Ident {
+    Ident::new(name, Span::mixed_site().located_at(span))
 }
 
 /// A name without `r#`.

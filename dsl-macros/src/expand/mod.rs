@@ -22,7 +22,8 @@ pub fn tile_fn(args: TokenStream, item: ItemFn) -> TokenStream {
     match staged {
         Ok(block) => {
             let ItemFn { attrs, vis, sig, .. } = &item;
-            quote!(#(#attrs)* #vis #sig #block)
+            // What is in parentheses may stand as an argument now; rustc's advice to remove them would be about text that nobody sees.
+            quote!(#(#attrs)* #[allow(unused_parens, unused_braces)] #vis #sig #block)
         }
         Err(errors) => with_errors(errors, &item),
     }
