@@ -1,9 +1,11 @@
 //! Errors. Each message says what is wrong and, where there is something to do about it, what.
 
+use std::fmt;
+
 use tegula_ir::artifact::CompileError;
 
 /// An error of a device, its memory or its streams.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No device has this name.
@@ -67,7 +69,7 @@ pub enum Error {
 }
 
 /// Why a kernel could not be launched, or what stopped it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// An argument does not fit.
@@ -132,4 +134,31 @@ pub enum LaunchError {
         /// The device's error.
         error: Error,
     },
+}
+
+/// As displayed: `main() -> Result<(), Box<dyn Error>>` and `unwrap` show an error so, and a staging error has lines to keep apart.
+macro_rules! debug_as_display {
+    ($($error:ty)*) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+debug_as_display!(Error LaunchError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn main_shows_the_words() {
+        let message = "error: shapes differ\n  --> src/main.rs:3:1".to_owned();
+        let error = LaunchError::Stage { kernel: "k".to_owned(), message };
+        let shown = "kernel `k` cannot be built with these meta-parameters:\nerror: shapes differ\n  --> src/main.rs:3:1";
+        let boxed: Box<dyn std::error::Error> = error.into();
+        assert_eq!(format!("{boxed:?}"), shown);
+        assert_eq!(format!("{:?}", Error::Unsupported("no such thing".to_owned())), "no such thing");
+    }
 }
