@@ -114,12 +114,13 @@ pub struct PtxCompiler {
 impl PtxCompiler {
     /// A compiler with these options.
     pub fn new(options: Options) -> PtxCompiler {
+        // Taken apart, so that a new option is not forgotten: what changes the code belongs to the version, by which code is found again.
+        let Options { opt_level, line_info, verify_passes: _, assemble, ptxas, emit: _ } = &options;
         let version = format!(
-            "tegula {} llvm {} ptxas {} {:?}",
+            "tegula {} llvm {} ptxas {} {opt_level:?} line_info={line_info} {assemble:?} {ptxas:?}",
             env!("CARGO_PKG_VERSION"),
             crate::pipeline::llvm::version(),
             crate::ptxas::version().unwrap_or_else(|_| "none".to_owned()),
-            options.opt_level,
         );
         PtxCompiler { options, version }
     }
@@ -148,5 +149,27 @@ fn verify_text(kernel: &Kernel) -> String {
     match verify::verify(kernel) {
         Ok(()) => String::new(),
         Err(errors) => errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emit::Assemble;
+    use crate::ptxas::PtxasOptions;
+
+    #[test]
+    fn options_that_change_the_code_are_in_the_version() {
+        let version = |options| PtxCompiler::new(options).version().to_owned();
+        let ptxas = PtxasOptions { max_registers: Some(64), ..PtxasOptions::default() };
+        let versions = [
+            Options::default(),
+            Options { line_info: false, ..Options::default() },
+            Options { assemble: Assemble::No, ..Options::default() },
+            Options { ptxas, ..Options::default() },
+        ]
+        .map(version);
+        let distinct: std::collections::HashSet<&String> = versions.iter().collect();
+        assert_eq!(distinct.len(), versions.len());
     }
 }
