@@ -400,6 +400,10 @@ fn non_negative(kernel: &Kernel, value: Value, depth: u32) -> bool {
     if kernel.ty(value).value_elem().is_some_and(|e| e.is_int() && !e.is_signed()) {
         return true;
     }
+    // A loop's step is above 0, so the index some iterations on is what the index is.
+    if is_step(kernel, value) {
+        return true;
+    }
     let Some(op) = kernel.def_op(value) else {
         // The index of a loop starts at its lower bound and rises.
         return match kernel.values[value].def {
@@ -422,6 +426,16 @@ fn non_negative(kernel: &Kernel, value: Value, depth: u32) -> bool {
         | Opcode::Assume(_) => depth > 0 && data.operands.iter().all(|&v| non_negative(kernel, v, depth - 1)),
         _ => false,
     }
+}
+
+/// Is a value some counted loop's step?
+fn is_step(kernel: &Kernel, value: Value) -> bool {
+    let mut found = false;
+    kernel.walk(kernel.body, &mut |op| {
+        let data = &kernel.ops[op];
+        found |= matches!(data.opcode, Opcode::For(_)) && data.operands[2] == value;
+    });
+    found
 }
 
 /// The counted loop whose body is `block`.
