@@ -117,8 +117,10 @@ impl PtxCompiler {
         // Taken apart, so that a new option is not forgotten: what changes the code belongs to the version, by which code is found again.
         let Options { opt_level, line_info, verify_passes: _, assemble, ptxas, emit: _ } = &options;
         let version = format!(
-            "tegula {} llvm {} ptxas {} {opt_level:?} line_info={line_info} {assemble:?} {ptxas:?}",
+            "tegula {} {} {} llvm {} ptxas {} {opt_level:?} line_info={line_info} {assemble:?} {ptxas:?}",
             env!("CARGO_PKG_VERSION"),
+            tegula_ir::SOURCE_HASH,
+            env!("TEGULA_SOURCE_HASH"),
             crate::pipeline::llvm::version(),
             crate::ptxas::version().unwrap_or_else(|_| "none".to_owned()),
         );

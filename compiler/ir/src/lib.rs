@@ -30,3 +30,6 @@ pub use element::Element;
 pub use kernel::{Block, Kernel, Loc, Op, SourceLoc, Value};
 pub use op::Opcode;
 pub use types::{Elem, ElemType, Shape, Type};
+
+/// Changes with every change of this crate's sources: part of what compiled kernels are cached under.
+pub const SOURCE_HASH: &str = env!("TEGULA_SOURCE_HASH");

@@ -336,8 +336,8 @@ pub fn errors(device: &Device) {
     device.synchronize().unwrap();
 }
 
-/// The host side of a launch. The driver's own part is 3 µs and more on some machines, so the bound here only catches what does not belong
-/// on this path at all (a compilation, a file, a wait); the figure is `cargo bench --bench gpu`'s to give, beside the driver's.
+/// The host side of a launch: at most 4 µs is what is promised. The driver's own part is 3 µs and more, on some machines nearly 4; `cargo bench
+/// --bench gpu` shows it beside ours.
 pub fn launch_overhead(device: &Device) {
     use_compiler(device, scale_compiled(SCALE));
     let (x, mut y) = (device.zeros::<f32>(&[1]).unwrap(), device.zeros::<f32>(&[1]).unwrap());
@@ -353,7 +353,7 @@ pub fn launch_overhead(device: &Device) {
     }
     println!("  {best:.2} µs a launch of 4 arguments, host side");
     if !cfg!(debug_assertions) {
-        assert!(best <= 12.0, "{best:.2} µs a launch");
+        assert!(best <= 4.0, "{best:.2} µs a launch");
     }
 }
 

@@ -28,8 +28,9 @@ struct Pending {
     /// Of shared memory.
     reads: Vec<Range>,
     writes: Vec<Range>,
-    /// Was global memory written?
-    stored: bool,
+    /// Was global memory touched by anything but an asynchronous copy? What a program releases must wait for its reads too: an unlock while
+    /// another warp still loads would be too early.
+    accessed: bool,
     /// Did an atomic acquire?
     acquired: bool,
     /// Loads and stores of global memory.
@@ -48,7 +49,7 @@ impl Pending {
         for &w in &other.writes {
             note(&mut self.writes, w);
         }
-        self.stored |= other.stored;
+        self.accessed |= other.accessed;
         self.acquired |= other.acquired;
         for touch in &other.touched {
             self.touch(touch.clone());
@@ -93,7 +94,6 @@ enum Access {
 /// What an operation does to global memory, as far as barriers go.
 struct Global {
     touches: bool,
-    writes: bool,
     releases: bool,
     acquires: bool,
 }
@@ -108,8 +108,7 @@ impl Global {
         let shared = matches!(data.opcode, Opcode::SharedLoad { .. } | Opcode::SharedStore);
         let copy = matches!(data.opcode, Opcode::AsyncCopyView { .. } | Opcode::AsyncCopyPtr { .. });
         Global {
-            touches: !shared && (data.opcode.reads_memory() || data.opcode.writes_memory()),
-            writes: !shared && !copy && data.opcode.writes_memory(),
+            touches: !shared && !copy && (data.opcode.reads_memory() || data.opcode.writes_memory()),
             releases: matches!(order, MemOrder::Release | MemOrder::AcqRel),
             acquires: matches!(order, MemOrder::Acquire | MemOrder::AcqRel)
                 && is_used(kernel, data.results[0]),
@@ -171,7 +170,7 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                 };
                 let touch = global::Touch::of(kernel, op);
                 let conflict = conflict
-                    || global.releases && pending.stored
+                    || global.releases && pending.accessed
                     || global.touches && pending.acquired
                     || touch.as_ref().is_some_and(|t| pending.touched.iter().any(|p| p.conflicts(kernel, t)));
                 if conflict {
@@ -181,7 +180,7 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                     pending.clear();
                     index += 1;
                 }
-                pending.stored |= global.writes;
+                pending.accessed |= global.touches;
                 pending.acquired |= global.acquires;
                 touch.into_iter().for_each(|t| pending.touch(t));
                 match access(kernel, plan, op) {
