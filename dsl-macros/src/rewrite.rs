@@ -13,7 +13,7 @@ use syn::{
 use crate::attr::take_host;
 use crate::expand::control::Control;
 use crate::offsets;
-use crate::scope::{FrameKind, Place, Scopes, for_each_target, is_compound_assignment};
+use crate::scope::{Closed, FrameKind, Scopes, binds_ref_mut, for_each_target, is_compound_assignment};
 
 /// The state of the walk.
 pub struct Rewriter<'a> {
@@ -46,7 +46,9 @@ impl VisitMut for Rewriter<'_> {
     fn visit_type_mut(&mut self, _: &mut syn::Type) {}
     fn visit_path_mut(&mut self, _: &mut syn::Path) {}
     fn visit_pat_mut(&mut self, _: &mut Pat) {}
-    fn visit_macro_mut(&mut self, _: &mut syn::Macro) {}
+    fn visit_macro_mut(&mut self, call: &mut syn::Macro) {
+        self.scopes.macro_call(call.tokens.clone());
+    }
     fn visit_angle_bracketed_generic_arguments_mut(&mut self, _: &mut syn::AngleBracketedGenericArguments) {}
 
     fn visit_block_mut(&mut self, block: &mut Block) {
@@ -65,6 +67,7 @@ impl VisitMut for Rewriter<'_> {
     fn visit_local_mut(&mut self, local: &mut Local) {
         if let Some(init) = &mut local.init {
             self.visit_expr_mut(&mut init.expr);
+            self.matched(&local.pat, &init.expr);
             if let Some((_, diverge)) = &mut init.diverge {
                 self.visit_expr_mut(diverge);
             }
@@ -86,6 +89,7 @@ impl VisitMut for Rewriter<'_> {
             Expr::Match(e) => {
                 self.visit_expr_mut(&mut e.expr);
                 for arm in &mut e.arms {
+                    self.matched(&arm.pat, &e.expr);
                     let scope = self.scopes.begin();
                     self.scopes.declare(&arm.pat);
                     if let Some((_, guard)) = &mut arm.guard {
@@ -119,6 +123,13 @@ impl VisitMut for Rewriter<'_> {
                 offsets::array_to_tuple(&e.method, &mut e.args);
                 self.scopes.method_call(&e.receiver, &e.method);
             }
+            Expr::Call(e) => {
+                visit_mut::visit_expr_call_mut(self, e);
+                let through = self.scopes.closure_call(&e.func);
+                if let Some(call) = self.control.closure_call(e, &through) {
+                    *expr = Expr::Verbatim(call);
+                }
+            }
             Expr::Binary(_) => self.binary(expr),
             Expr::Break(_) | Expr::Continue(_) | Expr::Return(_) | Expr::Try(_) => self.jump(expr),
             _ => visit_mut::visit_expr_mut(self, expr),
@@ -127,6 +138,13 @@ impl VisitMut for Rewriter<'_> {
 }
 
 impl Rewriter<'_> {
+    /// Records what a pattern does to what it is matched with.
+    fn matched(&mut self, pattern: &Pat, expr: &Expr) {
+        if binds_ref_mut(pattern) {
+            for_each_target(expr, &mut |place| self.scopes.change(place));
+        }
+    }
+
     fn branch(&mut self, expr: &mut Expr, valued: bool) {
         let Expr::If(branch) = expr else { unreachable!("called on an `if`") };
         if take_host(&mut branch.attrs) || has_let(&branch.cond) {
@@ -141,7 +159,7 @@ impl Rewriter<'_> {
                 other => self.visit_expr_mut(other),
             }
         }
-        let carried = self.close("if");
+        let carried = self.close("if").carried;
         *expr = Expr::Verbatim(self.control.branch(branch, &control, &carried, valued));
     }
 
@@ -160,6 +178,7 @@ impl Rewriter<'_> {
         match condition {
             Expr::Let(e) => {
                 self.visit_expr_mut(&mut e.expr);
+                self.matched(&e.pat, &e.expr);
                 self.scopes.declare(&e.pat);
             }
             Expr::Binary(ExprBinary { left, right, op: BinOp::And(_), .. }) => {
@@ -185,11 +204,11 @@ impl Rewriter<'_> {
         self.scopes.declare(pat);
         self.visit_block_mut(body);
         self.scopes.end(scope);
-        let carried = self.close("for");
+        let closed = self.close("for");
         if let Expr::ForLoop(e) = expr
             && !host
         {
-            *expr = Expr::Verbatim(self.control.for_loop(e, &control, &carried));
+            *expr = Expr::Verbatim(self.control.for_loop(e, &control, &closed));
         }
     }
 
@@ -230,11 +249,11 @@ impl Rewriter<'_> {
         }
         self.visit_block_mut(body);
         self.scopes.end(scope);
-        let carried = self.close("while");
+        let closed = self.close("while");
         if let Expr::While(e) = expr
             && !host
         {
-            *expr = Expr::Verbatim(self.control.while_loop(e, &control, &carried));
+            *expr = Expr::Verbatim(self.control.while_loop(e, &control, &closed));
         }
     }
 
@@ -254,9 +273,9 @@ impl Rewriter<'_> {
     }
 
     /// Closes a frame; what it carries must have had a value when it began.
-    fn close(&mut self, what: &str) -> Vec<Place> {
-        let (unset, carried): (Vec<_>, Vec<_>) =
-            self.scopes.close().into_iter().partition(|p| p.uninitialised);
+    fn close(&mut self, what: &str) -> Closed {
+        let Closed { carried, watched } = self.scopes.close();
+        let (unset, carried): (Vec<_>, Vec<_>) = carried.into_iter().partition(|p| p.uninitialised);
         for place in unset {
             let name = quote::quote!(#place).to_string();
             let hint = if what == "if" {
@@ -269,7 +288,7 @@ impl Rewriter<'_> {
             let message = format!("`{name}` is assigned inside `{what}`, but has no value before it: {hint}");
             self.errors.push(syn::Error::new(place.span(), message));
         }
-        carried
+        Closed { carried, watched }
     }
 
     fn binary(&mut self, expr: &mut Expr) {

@@ -9,17 +9,23 @@
 //! * a call of any method on such a variable, if nothing of the above in the function changes it: then it is declared `mut` for its methods'
 //!   sake. Methods that by custom only read or consume (`len`, `get`, `into_…`) are left out.
 //!
-//! What is left is a method that takes `&mut self`, has another name, and is called on a variable that is also assigned to somewhere: nothing tells it
-//! from a method that only reads. If one changes a tile inside a device region, a use of that tile after the region is reported while staging
-//! ("used after the loop or branch that made it"). A use in the *next round* of a device loop is not: it would see the tile of before
-//! the loop. Writing `(&mut s).advance()` shows the change to the macro.
+//! * a `ref mut` in a pattern that takes it apart.
+//!
+//! What is left cannot be told from what only reads: a method that takes `&mut self`, has another name, and is called on a variable that is also
+//! assigned to somewhere; a `Cell`'s method; and a macro, whose arguments are tokens. If one changes a tile inside a device region, a use of that tile
+//! after the region is reported while staging ("used after the loop or branch that made it"), but in the *next round* of a device loop the
+//! variable would hold the tile of before the loop. So loops *watch* such variables: staging reports one that a round
+//! leaves with other tiles. Writing `(&mut s).advance()` shows the change to the macro.
+//!
+//! A closure made outside a loop and called inside borrows what it changes, so that cannot be watched. It must be declared `mut`, though, and that is seen:
+//! calling it inside a device loop is a type error, as leaving the loop is.
 
 use std::collections::HashSet;
 
-use proc_macro2::{Ident, Span};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::visit::Visit;
-use syn::{BinOp, Block, Expr, Label, Lifetime, Member, Pat, UnOp, parse_quote_spanned};
+use syn::{BinOp, Block, Expr, Label, Lifetime, Member, Pat, UnOp, parse_quote, parse_quote_spanned};
 
 /// A variable.
 struct Binding {
@@ -29,6 +35,8 @@ struct Binding {
     reference: bool,
     /// Is nothing seen that changes it, but what its methods may do?
     by_methods: bool,
+    /// Is it seen to be a closure?
+    closure: bool,
     /// Has it a value wherever it is visible? Not if declared as `let x;` and so far only assigned inside a frame.
     initialised: bool,
     /// How many frames were open at its declaration.
@@ -81,6 +89,16 @@ pub struct Frame {
     /// The variable that holds its state in the expansion.
     pub control: Ident,
     places: Vec<Place>,
+    /// Variables that may change unseen inside.
+    watched: Vec<Place>,
+}
+
+/// What a frame is closed with.
+pub struct Closed {
+    /// What is changed inside it.
+    pub carried: Vec<Place>,
+    /// What may be changed unseen, and is not among those.
+    pub watched: Vec<Place>,
 }
 
 /// The frames that a jump leaves, innermost first, and those of them that it targets.
@@ -149,6 +167,11 @@ impl Scopes {
             Some(init) if matches!(&*init.expr, Expr::Reference(r) if r.mutability.is_some()) => {
                 self.last_is_reference(&local.pat);
             }
+            Some(init) if matches!(&*init.expr, Expr::Closure(_)) => {
+                if let (Pat::Ident(_), Some(last)) = (&local.pat, self.bindings.last_mut()) {
+                    last.closure = true;
+                }
+            }
             Some(_) => {}
         }
     }
@@ -169,7 +192,15 @@ impl Scopes {
     fn push(&mut self, name: String, mutable: bool, reference: bool) {
         let depth = self.frames.len();
         let by_methods = !self.changed.contains(&name);
-        self.bindings.push(Binding { name, mutable, reference, by_methods, initialised: true, depth });
+        self.bindings.push(Binding {
+            name,
+            mutable,
+            reference,
+            by_methods,
+            closure: false,
+            initialised: true,
+            depth,
+        });
     }
 
     /// The variable just declared by this pattern, if it is just that, is a `&mut` reference.
@@ -185,13 +216,22 @@ impl Scopes {
         // An ordinary name, not a hygienic one: rustc would show the attribute instead of the place of its use.
         let control = Ident::new(&format!("__region{}", self.controls), span);
         let label = label.map(|l| l.name.ident.clone());
-        self.frames.push(Frame { kind, label, control: control.clone(), places: Vec::new() });
+        self.frames.push(Frame {
+            kind,
+            label,
+            control: control.clone(),
+            places: Vec::new(),
+            watched: Vec::new(),
+        });
         control
     }
 
     /// Closes the innermost frame and returns what is changed inside it.
-    pub fn close(&mut self) -> Vec<Place> {
-        self.frames.pop().expect("frames close in the order opposite to their opening").places
+    pub fn close(&mut self) -> Closed {
+        let frame = self.frames.pop().expect("frames close in the order opposite to their opening");
+        let (carried, mut watched) = (frame.places, frame.watched);
+        watched.retain(|w| !w.uninitialised && !carried.iter().any(|p| p.contains(w) || w.contains(p)));
+        Closed { carried, watched }
     }
 
     /// Records that the place `expr` is changed.
@@ -210,7 +250,57 @@ impl Scopes {
             // What a reference that is not `mut` itself refers to is reached as an element is.
             found.indexed |= binding.reference;
             self.record(found);
+        } else if binding.mutable && !reads_by_custom(method) || method == "set" || method == "replace" {
+            self.watch(found);
         }
+    }
+
+    /// Records what the tokens of a macro's arguments mention, and it may change.
+    pub fn macro_call(&mut self, tokens: TokenStream) {
+        let mut after_dot = false;
+        for token in tokens {
+            let is_dot = matches!(&token, TokenTree::Punct(p) if p.as_char() == '.');
+            match token {
+                TokenTree::Group(group) => self.macro_call(group.stream()),
+                // Only what is declared is a name: others may be keywords.
+                TokenTree::Ident(root)
+                    if !after_dot && self.lookup(&root).is_some_and(|b| self.bindings[b].mutable) =>
+                {
+                    let expr = parse_quote!(#root);
+                    self.watch(Found { root, expr, path: Vec::new(), indexed: false });
+                }
+                _ => {}
+            }
+            after_dot = is_dot;
+        }
+    }
+
+    /// Records that a variable may change unseen.
+    fn watch(&mut self, found: Found) {
+        let Some(index) = self.lookup(&found.root) else { return };
+        let binding = &self.bindings[index];
+        let place = Place {
+            root: binding.name.clone(),
+            expr: found.expr,
+            path: found.path,
+            uninitialised: !binding.initialised,
+        };
+        for frame in self.frames[binding.depth..].iter_mut().filter(|f| f.kind == FrameKind::Loop) {
+            if !frame.watched.iter().any(|p| p.contains(&place)) {
+                frame.watched.push(place.clone());
+            }
+        }
+    }
+
+    /// The staged loops that a call of this function is in and what it changes is not, if it is a closure that may change what it captures.
+    pub fn closure_call(&self, function: &Expr) -> Vec<Ident> {
+        let Some(found) = Found::of(function) else { return Vec::new() };
+        let Some(binding) = self.lookup(&found.root).map(|b| &self.bindings[b]) else { return Vec::new() };
+        if !(binding.closure && binding.mutable) {
+            return Vec::new();
+        }
+        let inside = self.frames[binding.depth..].iter().rev();
+        inside.filter(|f| f.kind == FrameKind::Loop).map(|f| f.control.clone()).collect()
     }
 
     fn lookup(&self, name: &Ident) -> Option<usize> {
@@ -335,7 +425,42 @@ impl<'ast> Visit<'ast> for Changes {
         }
         syn::visit::visit_expr_method_call(self, e);
     }
+    fn visit_local(&mut self, local: &'ast syn::Local) {
+        if let Some(init) = &local.init
+            && binds_ref_mut(&local.pat)
+        {
+            self.add(&init.expr);
+        }
+        syn::visit::visit_local(self, local);
+    }
+    fn visit_expr_let(&mut self, e: &'ast syn::ExprLet) {
+        if binds_ref_mut(&e.pat) {
+            self.add(&e.expr);
+        }
+        syn::visit::visit_expr_let(self, e);
+    }
+    fn visit_expr_match(&mut self, e: &'ast syn::ExprMatch) {
+        if e.arms.iter().any(|arm| binds_ref_mut(&arm.pat)) {
+            self.add(&e.expr);
+        }
+        syn::visit::visit_expr_match(self, e);
+    }
     fn visit_item(&mut self, _: &'ast syn::Item) {}
+}
+
+/// Does the pattern take a `&mut` of a part of what it is matched with?
+pub fn binds_ref_mut(pattern: &Pat) -> bool {
+    struct Finder(bool);
+    impl<'ast> Visit<'ast> for Finder {
+        fn visit_pat_ident(&mut self, pat: &'ast syn::PatIdent) {
+            self.0 |= pat.by_ref.is_some() && pat.mutability.is_some();
+            syn::visit::visit_pat_ident(self, pat);
+        }
+        fn visit_expr(&mut self, _: &'ast Expr) {}
+    }
+    let mut finder = Finder(false);
+    finder.visit_pat(pattern);
+    finder.0
 }
 
 /// Calls `f` on what an assignment assigns to; several places if it takes its right side apart.

@@ -96,3 +96,45 @@ fn of_a_change_that_the_macro_cannot_see() {
         error: kernel `unseen` was not built due to 1 error"#]]
     .assert_eq(&faulty::unseen::stage().unwrap_err().to_string());
 }
+
+#[test]
+fn of_a_change_that_the_next_round_would_not_see() {
+    expect![[r#"
+        error: `a` changes inside a device loop, unseen by `#[kernel]`
+           --> tests/macros/faulty.rs:92:19
+           |
+        92 |         increase!(a, 1.0);
+           |                   ^ by a macro, or by a method that takes `&mut self` or is of a `Cell`
+           |
+           = note: the next round would see the tile of before the loop: only changes that the macro sees are carried from round to round
+           = help: write `a = …` or `a += …` in the loop itself, or show the change with `&mut a`
+
+        error: `counter` changes inside a device loop, unseen by `#[kernel]`
+           --> tests/macros/faulty.rs:93:9
+           |
+        93 |         counter.advance();
+           |         ^^^^^^^ by a macro, or by a method that takes `&mut self` or is of a `Cell`
+           |
+           = note: the next round would see the tile of before the loop: only changes that the macro sees are carried from round to round
+           = help: write `counter = …` or `counter += …` in the loop itself, or show the change with `&mut counter`
+
+        error: `cell` changes inside a device loop, unseen by `#[kernel]`
+           --> tests/macros/faulty.rs:94:9
+           |
+        94 |         cell.set(x + 1.0);
+           |         ^^^^ by a macro, or by a method that takes `&mut self` or is of a `Cell`
+           |
+           = note: the next round would see the tile of before the loop: only changes that the macro sees are carried from round to round
+           = help: write `cell = …` or `cell += …` in the loop itself, or show the change with `&mut cell`
+
+        error: `b` changes inside a device loop, unseen by `#[kernel]`
+            --> tests/macros/faulty.rs:101:13
+            |
+        101 |             b -= 1.0;
+            |             ^ by a macro, or by a method that takes `&mut self` or is of a `Cell`
+            |
+            = note: the next round would see the tile of before the loop: only changes that the macro sees are carried from round to round
+            = help: write `b = …` or `b += …` in the loop itself, or show the change with `&mut b`
+
+        error: kernel `lost` was not built due to 4 errors"#]].assert_eq(&faulty::lost::stage().unwrap_err().to_string());
+}

@@ -62,3 +62,44 @@ pub fn unseen(x: Scalar<f32>, n: Scalar<i32>, y: PtrMut<f32>) {
     }
     y.store(hidden.0);
 }
+
+macro_rules! increase {
+    ($x:ident, $by:expr) => {
+        $x += $by
+    };
+}
+
+#[derive(Clone, Carry)]
+struct Counter(Scalar<f32>);
+
+impl Counter {
+    fn advance(&mut self) {
+        self.0 += 1.0;
+    }
+}
+
+/// Changes that the next round would not see, each a fault of its own.
+#[kernel]
+pub fn lost(x: Scalar<f32>, n: Scalar<i32>, y: PtrMut<f32>) {
+    let mut a = x;
+    let mut counter = Counter(x);
+    counter.0 *= 2.0;
+    let cell = std::cell::Cell::new(x);
+    let mut read = x;
+    read += 1.0;
+    for i in 0..n {
+        (y + i).store(a + counter.0 + cell.get());
+        increase!(a, 1.0);
+        counter.advance();
+        cell.set(x + 1.0);
+        assert_eq!(read.shape().rank(), 0);
+    }
+    let mut b = x;
+    while x > 0.0 {
+        (y + 1).store(b);
+        assert!({
+            b -= 1.0;
+            true
+        });
+    }
+}

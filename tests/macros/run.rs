@@ -177,3 +177,23 @@ fn floats_and_tiles_in_a_loop() {
     out.read(0, &mut bytes);
     assert_eq!(i32::from_le_bytes(bytes), 3);
 }
+
+// `ref mut` is a change, as `&mut` is.
+host_and_device!(changed_through_ref_mut(a, b, n) -> 3 {
+    let mut pair = (a, b);
+    let mut maybe = Some(b);
+    let mut last = n;
+    let mut i = n - n;
+    while i < n {
+        let (ref mut p, _) = pair;
+        *p += b;
+        if let Some(ref mut p) = maybe {
+            *p -= a;
+        }
+        match last {
+            ref mut p => *p += i,
+        }
+        i += 1;
+    }
+    [pair.0, maybe.unwrap(), last]
+});

@@ -23,11 +23,12 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{
-    BinOp, Block, Expr, ExprBinary, ExprForLoop, ExprIf, ExprReference, ExprTry, ExprWhile, Path, token,
+    BinOp, Block, Expr, ExprBinary, ExprCall, ExprForLoop, ExprIf, ExprReference, ExprTry, ExprWhile, Path,
+    token,
 };
 
 use crate::rewrite::is_literal;
-use crate::scope::{Jump, Place};
+use crate::scope::{Closed, Jump, Place};
 
 /// Writes control flow; knows only where the traits live.
 pub struct Control {
@@ -63,6 +64,26 @@ impl Control {
                 quote_spanned!(place.span()=> #carry(&mut #control, &mut #place, #name);)
             })
             .collect()
+    }
+
+    /// Looks at what a loop does not carry and may change unseen, and hands over what it carries.
+    fn pass(&self, control: &Ident, closed: &Closed) -> TokenStream {
+        let watch = closed.watched.iter().map(|place| {
+            let span = place.span();
+            let [watch, watched, handles, none] =
+                ["watch", "Watched", "Handles", "NoHandles"].map(|name| self.path(name, span));
+            let control = Ident::new(&control.to_string(), span);
+            let name = place.to_token_stream().to_string().replace(' ', "");
+            quote_spanned! {span=> #watch(&mut #control, || {
+                #[allow(unused_imports)]
+                use #handles as _;
+                #[allow(unused_imports)]
+                use #none as _;
+                (&#watched(&#place)).handles()
+            }, #name); }
+        });
+        let carry = self.carry(control, &closed.carried);
+        quote!(#(#watch)* #carry)
     }
 
     /// An `if`, whose parts have been rewritten.
@@ -116,17 +137,18 @@ impl Control {
     }
 
     /// A `for`, whose parts have been rewritten.
-    pub fn for_loop(&self, e: &ExprForLoop, control: &Ident, carried: &[Place]) -> TokenStream {
+    pub fn for_loop(&self, e: &ExprForLoop, control: &Ident, closed: &Closed) -> TokenStream {
         let span = e.for_token.span;
         let ExprForLoop { attrs, label, pat, expr: head, body, .. } = e;
-        let carry = self.carry(control, carried);
+        // After the loop there is nothing to look at, and a host loop may have moved it away.
+        let (pass, carry) = (self.pass(control, closed), self.carry(control, &closed.carried));
         let [begin, next] = ["for_loop", "next"].map(|name| self.path(name, span));
         let item = format_ident!("{control}_item");
         let some = self.option("Some", span);
         // The pattern stands in a `let` of its own, so that one that may not match is an error, as in a `for`.
         quote_spanned! {span=> #(#attrs)* {
             let mut #control = #begin(#head);
-            #label while let #some(#item) = { #carry #next(&mut #control) } {
+            #label while let #some(#item) = { #pass #next(&mut #control) } {
                 let #pat = #item;
                 #body
             }
@@ -136,15 +158,16 @@ impl Control {
 
     /// A `while`, whose parts have been rewritten. The condition's type is known only after it has been evaluated, inside the region; so the
     /// type of the loop's state is inferred from it.
-    pub fn while_loop(&self, e: &ExprWhile, control: &Ident, carried: &[Place]) -> TokenStream {
+    pub fn while_loop(&self, e: &ExprWhile, control: &Ident, closed: &Closed) -> TokenStream {
         let span = e.while_token.span;
         let ExprWhile { attrs, label, cond, body, .. } = e;
-        let carry = self.carry(control, carried);
+        // After the loop there is nothing to look at, and a host loop may have moved it away.
+        let (pass, carry) = (self.pass(control, closed), self.carry(control, &closed.carried));
         let [begin, again, condition, enter] =
             ["while_loop", "again", "condition", "enter_body"].map(|name| self.path(name, span));
         quote_spanned! {span=> #(#attrs)* {
             let mut #control = #begin();
-            #label while { #carry #again(&mut #control) } && { #condition(&mut #control, #cond); #carry #enter(&mut #control) } #body
+            #label while { #pass #again(&mut #control) } && { #condition(&mut #control, #cond); #pass #enter(&mut #control) } #body
             #carry
         }}
     }
@@ -187,6 +210,14 @@ impl Control {
         let regions = one_argument(left.through.iter().chain(&left.target), span)?;
         let marker = self.path(marker, span);
         Some(quote_spanned!(span=> { #marker(#regions); #jump }))
+    }
+
+    /// A call of a closure that may change what it captures, which no device loop around the call could carry.
+    pub fn closure_call(&self, call: &ExprCall, loops: &[Ident]) -> Option<TokenStream> {
+        let span = call.func.span();
+        let marker = self.path("may_call", span);
+        let regions = one_argument(loops, span)?;
+        Some(quote_spanned!(span=> { #marker(#regions); #call }))
     }
 
     /// `e?`: as for `return`, but the marker is wrapped around `e`, whose temporaries must live on.

@@ -1,5 +1,6 @@
 //! Variables that change inside device regions.
 
+use std::cell::Cell;
 use std::panic::Location;
 
 use tegula_ir::Value;
@@ -109,6 +110,87 @@ pub trait Carries<V: ?Sized> {
 /// Hands a variable to a region.
 pub fn carry<R: Carries<V>, V: ?Sized>(region: &mut R, variable: &mut V, name: &'static str) {
     region.carry(variable, name);
+}
+
+/// A look at a variable that a loop does not carry: which tiles does it hold? The macro cannot see every change (a macro's or a method's is out of its sight), and
+/// one that it does not see would be lost between two rounds of a device loop. So the variable is looked at before the body and after it.
+///
+/// Found by method lookup: what is made of tiles has [`Handles`], and everything else the [`NoHandles`] of a reference.
+pub struct Watched<'a, V: ?Sized>(pub &'a V);
+
+/// The tiles of a variable made of tiles.
+pub trait Handles {
+    /// Their handles.
+    fn handles(&self) -> Vec<Value>;
+}
+
+impl<V: Carry + Clone> Handles for Watched<'_, V> {
+    fn handles(&self) -> Vec<Value> {
+        let mut handles = Vec::new();
+        self.0.clone().visit(&mut |value| handles.push(*value));
+        handles
+    }
+}
+
+impl<V: Carry + Copy> Handles for Watched<'_, Cell<V>> {
+    fn handles(&self) -> Vec<Value> {
+        Watched(&self.0.get()).handles()
+    }
+}
+
+/// What is not made of tiles: no device loop changes it.
+pub trait NoHandles {
+    /// None.
+    fn handles(&self) -> Vec<Value>;
+}
+
+impl<V: ?Sized> NoHandles for &Watched<'_, V> {
+    fn handles(&self) -> Vec<Value> {
+        Vec::new()
+    }
+}
+
+/// A loop that looks at variables that it does not carry.
+pub trait Watches {
+    /// Looks at one, before the loop and after each part of it, like [`Carries::carry`].
+    fn watch(
+        &mut self,
+        handles: impl FnOnce() -> Vec<Value>,
+        name: &'static str,
+        at: &'static Location<'static>,
+    );
+}
+
+/// Looks at a variable that the loop does not carry.
+#[track_caller]
+pub fn watch<R: Watches>(region: &mut R, handles: impl FnOnce() -> Vec<Value>, name: &'static str) {
+    region.watch(handles, name, Location::caller());
+}
+
+/// What was seen of the variables that a loop does not carry.
+#[derive(Default)]
+pub(super) struct Watch(Vec<(&'static str, Vec<Value>)>);
+
+impl Watch {
+    /// The look before the loop.
+    pub(super) fn before(&mut self, name: &'static str, handles: Vec<Value>) {
+        self.0.push((name, handles));
+    }
+
+    /// A look after a part of it: the variable must hold what it held.
+    pub(super) fn after(&mut self, name: &'static str, handles: Vec<Value>, at: &Location<'_>) {
+        let Some(known) = self.0.iter_mut().find(|(known, _)| *known == name) else { return };
+        if known.1 == handles {
+            return;
+        }
+        let fault = Diagnostic::at(format!("`{name}` changes inside a device loop, unseen by `#[kernel]`"), at)
+            .label("by a macro, or by a method that takes `&mut self` or is of a `Cell`")
+            .note("the next round would see the tile of before the loop: only changes that the macro sees are carried from round to round")
+            .help(format!("write `{name} = …` or `{name} += …` in the loop itself, or show the change with `&mut {name}`"));
+        session::report(&handles, fault);
+        // Once is enough.
+        known.1 = handles;
+    }
 }
 
 /// The variables of a region: which part of the flat list of values is whose.

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use tegula_ir::{Block, Opcode, Type, Value};
 
-use super::carry::{Carries, Carry, Variables};
+use super::carry::{Carries, Carry, Variables, Watch, Watches};
 use crate::range::{DeviceRange, IndexElement};
 use crate::session;
 use crate::tile::{Scalar, Tile};
@@ -67,6 +67,10 @@ impl<I, V: ?Sized> Carries<V> for HostLoop<I> {
     fn carry(&mut self, _: &mut V, _: &'static str) {}
 }
 
+impl<I> Watches for HostLoop<I> {
+    fn watch(&mut self, _: impl FnOnce() -> Vec<Value>, _: &'static str, _: &'static Location<'static>) {}
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Before,
@@ -82,6 +86,7 @@ pub struct DeviceLoop<T: IndexElement> {
     phase: Phase,
     region: Block,
     variables: Variables,
+    watch: Watch,
     yields: Vec<Value>,
     results: Vec<Value>,
 }
@@ -129,6 +134,21 @@ impl<T: IndexElement, V: Carry + ?Sized> Carries<V> for DeviceLoop<T> {
     }
 }
 
+impl<T: IndexElement> Watches for DeviceLoop<T> {
+    fn watch(
+        &mut self,
+        handles: impl FnOnce() -> Vec<Value>,
+        name: &'static str,
+        at: &'static Location<'static>,
+    ) {
+        match self.phase {
+            Phase::Before => self.watch.before(name, handles()),
+            Phase::Body => self.watch.after(name, handles(), at),
+            Phase::After => {}
+        }
+    }
+}
+
 impl<T: IndexElement> IntoLoop for DeviceRange<T> {
     type Loop = DeviceLoop<T>;
     #[track_caller]
@@ -143,6 +163,7 @@ impl<T: IndexElement> IntoLoop for DeviceRange<T> {
             phase: Phase::Before,
             region,
             variables: Variables::default(),
+            watch: Watch::default(),
             yields: Vec::new(),
             results: Vec::new(),
         }

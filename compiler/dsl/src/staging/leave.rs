@@ -37,6 +37,14 @@ pub trait MayReturn {}
 )]
 pub trait MayTry {}
 
+/// A loop in which a closure may change what it captured outside of it.
+#[diagnostic::on_unimplemented(
+    message = "a closure that changes what it captures cannot be called inside a device loop",
+    label = "a `mut` closure made outside of a device loop that it is called in",
+    note = "what it changes would not be carried to the next round: make it a function that takes `&mut` of that, or make the closure inside the loop"
+)]
+pub trait MayCall {}
+
 /// Host control flow, which anything may leave: a region, or pairs of them.
 trait HostRegion {}
 
@@ -55,6 +63,12 @@ impl<R: HostRegion> MayContinue for R {}
 impl<R: HostRegion> MayReturn for R {}
 #[diagnostic::do_not_recommend]
 impl<R: HostRegion> MayTry for R {}
+
+#[diagnostic::do_not_recommend]
+impl<R: HostRegion> MayCall for R {}
+
+/// Allows a call of a closure that may change what it captures.
+pub fn may_call<R: MayCall>(_: R) {}
 
 /// Allows `break`.
 pub fn may_break<R: MayBreak>(_: R) {}

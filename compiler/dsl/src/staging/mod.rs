@@ -15,6 +15,8 @@
 //! | `for` | make arguments | body | yield | – | – | [`next`] | take results |
 //! | `while` | make arguments | condition | forward, make arguments | body | yield | [`again`] | take results |
 //!
+//! A loop also looks at variables that may change out of the macro's sight, at the same places, with [`watch()`]: a change that is not carried is a fault.
+//!
 //! # Inference
 //! The host implementations are blanket ones (`impl<L: PartialEq<R>, R> … for L`, `impl<I: IntoIterator> … for I`). They give way to those for tiles because
 //! [`Tile`](crate::Tile) and [`DeviceRange`](crate::DeviceRange) implement none of `PartialEq`, `PartialOrd` and `Iterator`; it must stay so. That there is
@@ -33,11 +35,13 @@ mod while_loop;
 pub use branch::{
     Branch, DeviceBranch, Gives, HostBranch, Region, branch, close, enter_else, enter_then, give, merge,
 };
-pub use carry::{Carries, Carry, carry};
+pub use carry::{Carries, Carry, Handles, NoHandles, Watched, Watches, carry, watch};
 pub use compare::{Equal, Ordered, eq, ge, gt, le, lt, ne};
 pub use for_loop::{DeviceLoop, HostLoop, IntoLoop, StagedLoop, for_loop, next};
 pub use kernel::{KernelDef, MetaParam, kernel_name};
-pub use leave::{MayBreak, MayContinue, MayReturn, MayTry, may_break, may_continue, may_return, may_try};
+pub use leave::{
+    MayBreak, MayCall, MayContinue, MayReturn, MayTry, may_break, may_call, may_continue, may_return, may_try,
+};
 pub use logic::{Logic, and, or};
 pub use range::{Lower, Upper, range, range_from};
 pub use while_loop::{Condition, DeviceWhile, While, again, condition, enter_body, while_loop};

@@ -8,7 +8,7 @@ use std::panic::Location;
 
 use tegula_ir::{Block, Opcode, Type, Value};
 
-use super::carry::{Carries, Carry, Variables, scalar_condition};
+use super::carry::{Carries, Carry, Variables, Watch, Watches, scalar_condition};
 use crate::session;
 use crate::tile::Tile;
 
@@ -71,6 +71,39 @@ where
     }
 }
 
+impl<C: Condition> Watches for While<C>
+where
+    C::State: Watches,
+{
+    fn watch(
+        &mut self,
+        handles: impl FnOnce() -> Vec<Value>,
+        name: &'static str,
+        at: &'static Location<'static>,
+    ) {
+        self.0.watch(handles, name, at);
+    }
+}
+
+impl Watches for HostWhile {
+    fn watch(&mut self, _: impl FnOnce() -> Vec<Value>, _: &'static str, _: &'static Location<'static>) {}
+}
+
+impl Watches for DeviceWhile {
+    fn watch(
+        &mut self,
+        handles: impl FnOnce() -> Vec<Value>,
+        name: &'static str,
+        at: &'static Location<'static>,
+    ) {
+        match self.phase {
+            Phase::Before => self.watch.before(name, handles()),
+            Phase::Condition | Phase::Body => self.watch.after(name, handles(), at),
+            Phase::After => {}
+        }
+    }
+}
+
 /// A `while` over a `bool`: Rust's.
 pub struct HostWhile(bool);
 
@@ -110,6 +143,7 @@ pub struct DeviceWhile {
     /// The condition's and the body's.
     regions: [Block; 2],
     variables: Variables,
+    watch: Watch,
     /// The condition and what its region forwards.
     forwards: Vec<Value>,
     yields: Vec<Value>,
@@ -128,6 +162,7 @@ impl Condition for Tile<bool> {
             phase: Phase::Before,
             regions,
             variables: Variables::default(),
+            watch: Watch::default(),
             forwards: Vec::new(),
             yields: Vec::new(),
             results: Vec::new(),
