@@ -42,6 +42,11 @@ impl IntoShape for Shape {
 }
 
 /// A dimension of a tile, counted from 0, or from the end with −1.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an axis",
+    label = "expected the number of a dimension, as a `usize` or an `i32`",
+    note = "`x.max(axis)`, `x.min(axis)` and `x.sum(axis)` reduce along a dimension; element by element it is `max(x, y)`, `min(x, y)`"
+)]
 pub trait IntoAxis {
     /// As a signed number.
     fn axis(self) -> i64;

@@ -18,6 +18,13 @@ use crate::tensor::{Source, Tensor, TensorView, TensorViewMut};
 
 /// A value that kernels take for a parameter of type `P` (one of the DSL's `View`, `ViewMut`, `Ptr`, `PtrMut`, `Scalar`). It borrows
 /// what it refers to for `'a`.
+#[diagnostic::on_unimplemented(
+    message = "a kernel's parameter of type `{P}` does not take `{Self}`",
+    label = "not an argument for `{P}`",
+    note = "`View<T, R>` and `Ptr<T>` take `&Tensor<T>` or a `TensorView<T>`, of the same `T`",
+    note = "`ViewMut<T, R>` and `PtrMut<T>` take `&mut Tensor<T>` or a `TensorViewMut<T>`, of the same `T`",
+    note = "`Scalar<T>`, a `Tile<T>`, takes a `T`: convert a number with `as` or `try_into()`, to `bf16` and such with `from_f32`"
+)]
 pub trait IntoArg<'a, P> {
     /// The argument.
     fn into_arg(self) -> ArgValue<'a>;
@@ -206,6 +213,7 @@ impl<'a> ArgValue<'a> {
 /// What kernels take for each parameter type of the DSL.
 macro_rules! impls {
     ($($param:ty, [$($const:tt)*], $kind:ident: $from:ty => |$x:ident| $arg:expr;)*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<'a, T: Element, $($const)*> IntoArg<'a, $param> for $from {
             fn into_arg(self) -> ArgValue<'a> {
                 let $x = self;
@@ -231,6 +239,8 @@ impls! {
     PtrMut<T>, [], writes: &'a mut TensorViewMut<'_, T> => |v| ArgValue::ptr_mut(v.reborrow());
 }
 
+// Only of the same type: a second one (an `i32` for an `i64`) would leave the type of a literal open, and rustc would take it for an `i32`.
+#[diagnostic::do_not_recommend]
 impl<'a, T: Element> IntoArg<'a, Scalar<T>> for T {
     fn into_arg(self) -> ArgValue<'a> {
         ArgValue::scalar(self)
