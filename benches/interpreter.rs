@@ -61,10 +61,10 @@ fn benches(c: &mut Criterion) {
     let (a, b_f32) = (random::<f32>(&device, &[n, n], 6), random::<f32>(&device, &[n, n], 7));
     let mut c_f32 = random::<f32>(&device, &[n, n], 8);
     group.throughput(Throughput::Elements((n * n * n) as u64)).bench_function("dot f32 256³", |b| {
-        b.iter(|| one_dot(&a, &b_f32, &mut c_f32, n, n, n).launch(&stream))
+        b.iter(|| one_dot(&a, &b_f32, &mut c_f32, n, n, n).grid(1).launch(&stream))
     });
     group.throughput(Throughput::Elements((n * n) as u64)).bench_function("dot f32 1×256×256", |b| {
-        b.iter(|| one_dot(&a, &b_f32, &mut c_f32, 1, n, n).launch(&stream))
+        b.iter(|| one_dot(&a, &b_f32, &mut c_f32, 1, n, n).grid(1).launch(&stream))
     });
 
     let n = 512;

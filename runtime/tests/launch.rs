@@ -55,10 +55,10 @@ fn a_kernel_is_compiled_once_for_what_its_code_depends_on() {
     expect(2, "another multiple", &mut |y| scale(&x, y, 2.0, 48, 64).grid(1).launch(&stream).unwrap());
     expect(3, "one", &mut |y| scale(&x, y, 2.0, 1, 64).grid(1).launch(&stream).unwrap());
     expect(4, "another block", &mut |y| scale(&x, y, 2.0, 7, 128).grid(1).launch(&stream).unwrap());
-    expect(5, "warps", &mut |y| scale(&x, y, 2.0, 7, 64).num_warps(8).launch(&stream).unwrap());
-    expect(6, "stages", &mut |y| scale(&x, y, 2.0, 7, 64).num_stages(5).launch(&stream).unwrap());
+    expect(5, "warps", &mut |y| scale(&x, y, 2.0, 7, 64).grid(1).num_warps(8).launch(&stream).unwrap());
+    expect(6, "stages", &mut |y| scale(&x, y, 2.0, 7, 64).grid(1).num_stages(5).launch(&stream).unwrap());
     let x16 = device.zeros::<f32>(&[1024]).unwrap();
-    expect(7, "an extent", &mut |y| scale(&x16, y, 2.0, 7, 64).launch(&stream).unwrap());
+    expect(7, "an extent", &mut |y| scale(&x16, y, 2.0, 7, 64).grid(1).launch(&stream).unwrap());
     expect(7, "warm-up finds it", &mut |y| drop(scale(&x16, y, 2.0, 7, 64).warm_up(&device).unwrap()));
 }
 
@@ -82,9 +82,9 @@ fn threads_that_want_one_kernel_compile_it_once() {
 fn a_failure_is_reported_and_tried_again() {
     let (device, compiler, x, mut y) = setup(64);
     compiler.failures.store(1, Ordering::SeqCst);
-    let error = scale(&x, &mut y, 1.0, 3, 64).launch(&device.stream()).unwrap_err();
+    let error = scale(&x, &mut y, 1.0, 3, 64).grid(1).launch(&device.stream()).unwrap_err();
     assert_eq!(error.to_string(), "kernel `scale`: the compiler was told to fail");
-    scale(&x, &mut y, 1.0, 3, 64).launch(&device.stream()).unwrap();
+    scale(&x, &mut y, 1.0, 3, 64).grid(1).launch(&device.stream()).unwrap();
     assert_eq!(compiler.count(), 2);
 }
 
@@ -92,7 +92,7 @@ fn a_failure_is_reported_and_tried_again() {
 fn without_a_compiler_the_error_says_what_to_do() {
     let device = Device::testing();
     let (x, mut y) = (device.zeros(&[64]).unwrap(), device.zeros(&[64]).unwrap());
-    let error = scale(&x, &mut y, 1.0, 3, 64).launch(&device.stream()).unwrap_err().to_string();
+    let error = scale(&x, &mut y, 1.0, 3, 64).grid(1).launch(&device.stream()).unwrap_err().to_string();
     assert!(
         error.contains("`scale` is not compiled for sm_90a") && error.contains("feature `jit`"),
         "{error}"
@@ -108,18 +108,20 @@ fn errors_name_kernel_and_parameter() {
 
     let matrix = device.zeros::<f32>(&[8, 8]).unwrap();
     assert_eq!(
-        message(scale(&matrix, &mut y, 1.0, 3, 64).launch(&stream)),
+        message(scale(&matrix, &mut y, 1.0, 3, 64).grid(1).launch(&stream)),
         "kernel `scale`, argument `x`: a tensor of rank 2 (shape [8, 8]) was passed, but the kernel takes rank 1"
     );
     let elsewhere = other.zeros::<f32>(&[64]).unwrap();
-    let m = message(scale(&elsewhere, &mut y, 1.0, 3, 64).launch(&stream));
+    let m = message(scale(&elsewhere, &mut y, 1.0, 3, 64).grid(1).launch(&stream));
     assert!(m.starts_with("kernel `scale`, argument `x`: the tensor is on device"), "{m}");
     let m = message(scale(&x, &mut y, 1.0, 3, 64).grid(-1).launch(&stream));
     assert!(m.contains("kernel `scale`: the grid (-1, 1, 1) is out of range along x"), "{m}");
     let m = message(scale(&x, &mut y, 1.0, 3, 64).grid((1, 1 << 16)).launch(&stream));
     assert!(m.contains("along y: 0 to 65535"), "{m}");
-    let m = message(scale(&x, &mut y, 1.0, 3, 64).num_warps(3).launch(&stream));
+    let m = message(scale(&x, &mut y, 1.0, 3, 64).grid(1).num_warps(3).launch(&stream));
     assert!(m.contains("num_warps is 3"), "{m}");
+    let m = message(scale(&x, &mut y, 1.0, 3, 64).launch(&stream));
+    assert!(m.starts_with("kernel `scale`: the launch has no grid: "), "{m}");
     assert_eq!(compiler.count(), 0, "nothing is compiled for a launch that cannot be");
 }
 
@@ -130,14 +132,14 @@ fn staging_errors_and_kernels_of_other_types_do_not_run() {
     let arg = || [ArgValue::view(x.view(), 1)];
     let fails =
         Launch::new(&INFO, KernelKey::new(&INFO), arg(), || Err::<tegula_ir::Kernel, _>("shapes differ"));
-    let m = fails.launch(&device.stream()).unwrap_err().to_string();
+    let m = fails.grid(1).launch(&device.stream()).unwrap_err().to_string();
     assert!(m.contains("kernel `odd`") && m.contains("shapes differ"), "{m}");
     let other = Launch::new(&INFO, KernelKey::new(&INFO), arg(), || {
         let mut kernel = tegula_ir::Kernel::new("odd");
         kernel.add_param("x", tegula_ir::Type::view(tegula_ir::Elem::F64, 1, false));
         Ok::<_, String>(kernel)
     });
-    let m = other.launch(&device.stream()).unwrap_err().to_string();
+    let m = other.grid(1).launch(&device.stream()).unwrap_err().to_string();
     assert!(
         m.contains(
             "argument `x`: a view of f32 with shape [64] was passed, but the kernel takes view<?xf64>"

@@ -96,14 +96,15 @@ pub struct Launch<'a, const N: usize, S> {
     key: KernelKey,
     args: [ArgValue<'a>; N],
     stage: S,
-    grid: Grid,
+    /// None yet is not one program: a forgotten grid would compute a part of the result, silently.
+    grid: Option<Grid>,
     hints: HintOverrides,
     /// Not `Sync`: see above, and `Buffer::order`.
     one_thread: PhantomData<Cell<()>>,
 }
 
 impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
-    /// A launch of one program. Called by what `#[kernel]` writes: `key` holds type and meta-parameters, and `stage` must build the same
+    /// A launch that has no grid yet. Called by what `#[kernel]` writes: `key` holds type and meta-parameters, and `stage` must build the same
     /// kernel whenever `key` is the same.
     pub fn new(
         info: &'static KernelInfo,
@@ -112,12 +113,13 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
         stage: S,
     ) -> Launch<'a, N, S> {
         let hints = HintOverrides::default();
-        Launch { info, key, args, stage, grid: Grid([1; 3]), hints, one_thread: PhantomData }
+        Launch { info, key, args, stage, grid: None, hints, one_thread: PhantomData }
     }
 
-    /// The number of programs: an integer, or a tuple or array of up to three. An empty grid runs nothing.
+    /// The number of programs: an integer, or a tuple or array of up to three. An empty grid runs nothing. Every launch says it; only what
+    /// does not run ([`Launch::warm_up`], [`Launch::kernel`]) needs none.
     pub fn grid(mut self, grid: impl Into<Grid>) -> Self {
-        self.grid = grid.into();
+        self.grid = Some(grid.into());
         self
     }
 
@@ -148,11 +150,15 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
     /// Runs the kernel on a stream: submits it, or runs it at once on the host device.
     ///
     /// # Errors
-    /// Arguments and options that do not fit; a kernel that cannot be built or compiled; and a failure of the device, which for CUDA
+    /// No grid; arguments and options that do not fit; a kernel that cannot be built or compiled; and a failure of the device, which for CUDA
     /// may come from earlier work.
     pub fn launch(&self, stream: &Stream) -> Result<(), LaunchError> {
         let device = stream.device();
-        let grid = self.check(device)?;
+        let Some(grid) = self.check(device)? else {
+            return Err(self.configuration(
+                "the launch has no grid: say how many programs run, as in `.grid(1)` or `.grid(n.div_ceil(block))`".to_owned(),
+            ));
+        };
         let (key, facts) = self.specialise();
         let executable = match device.0.kernels.get(key) {
             Some(executable) => executable,
@@ -190,7 +196,8 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
         self.staged(&self.specialise().1)
     }
 
-    fn check(&self, device: &Device) -> Result<[u32; 3], LaunchError> {
+    /// Checks what is known before staging; the grid, if there is one.
+    fn check(&self, device: &Device) -> Result<Option<[u32; 3]>, LaunchError> {
         for (index, arg) in self.args.iter().enumerate() {
             self.check_arg(arg, device).map_err(|message| LaunchError::Argument {
                 kernel: self.info.name.to_owned(),
@@ -209,7 +216,7 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
                 self.configuration(format!("num_warps is {warps}, but 1, 2, 4, 8, 16 or 32 is possible"))
             );
         }
-        self.grid.check().map_err(|message| self.configuration(message))
+        self.grid.map(Grid::check).transpose().map_err(|message| self.configuration(message))
     }
 
     #[inline]
