@@ -52,6 +52,8 @@ mod documents {
     pub struct Readme;
     #[doc = include_str!("../docs/book/src/first_kernel.md")]
     pub struct FirstKernel;
+    #[doc = include_str!("../docs/book/src/control_flow.md")]
+    pub struct ControlFlow;
     #[doc = include_str!("../docs/book/src/from_triton.md")]
     pub struct FromTriton;
     #[doc = include_str!("../docs/book/src/debugging.md")]

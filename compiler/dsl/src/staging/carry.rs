@@ -100,7 +100,8 @@ tuples!(; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D
 #[diagnostic::on_unimplemented(
     message = "`{V}` cannot change inside a device loop or branch",
     label = "changed on the host, while the loop or branch around it runs on the device",
-    note = "tiles can, and arrays, tuples, `Vec`, `Option` and structs with `#[derive(Carry)]` of them"
+    note = "tiles can, and arrays, tuples, `Vec`, `Option` and structs with `#[derive(Carry)]` of them",
+    note = "a number that counts along on the device starts as a tile: `let mut i = constant(0);`"
 )]
 pub trait Carries<V: ?Sized> {
     /// The next pass over the variable; see the module's table.
