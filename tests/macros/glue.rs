@@ -94,14 +94,13 @@ fn parameters_with_names_of_the_expansion() {
     assert_eq!(y.to_vec().unwrap(), [2.0, 4.0, 6.0, 8.0]);
 }
 
-/// Parentheses that rustc, which sees the calls in place of the operators, would have removed; removing these breaks the kernel.
+/// Rustc sees calls in place of the operators, and parentheses around their arguments; without these, `&&` would take its left side from `||`.
 #[kernel]
 #[deny(unused_parens, unused_braces)]
 fn parentheses(x: View<f32, 1>, y: ViewMut<f32, 1>) {
     let xs = x.load([0], [4]);
-    let inside = ((xs > 0.0) & (xs < 1.0)) | (xs == 4.0);
-    let count = (xs > 2.0).cast::<f32>() + (inside == (xs > 0.5)).cast::<f32>();
-    y.store([0], if ((xs.sum(0) > 0.0) & true) { count } else { (-count) });
+    let chosen = (xs < 0.0 || xs > 4.0) && xs != 5.0;
+    y.store([0], select(chosen, xs, 0.0));
 }
 
 #[test]
