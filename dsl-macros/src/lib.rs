@@ -5,7 +5,7 @@
 //!
 //! | written | becomes |
 //! |---|---|
-//! | `if`/`else` (statement or value), `for`, `while` | inline calls that open and close regions ([`expand::control`]) |
+//! | `if`/`else` (statement or value), `for`, `while` | inline calls that open and close regions (`expand::control`) |
 //! | `== != < <= > >=`, `&&`, <code>\|\|</code> | calls of traits, since Rust's own must give `bool` |
 //! | `lo..hi` in the head of a `for` | a call that also takes tiles as bounds |
 //! | assignments to outer variables inside the above | a line that hands the variable to the region: it is *carried* |
