@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use melior::ir::ValueLike;
 use tegula_ir::kernel::{Op, Value};
-use tegula_ir::layout::{LinearLayout, Space};
+use tegula_ir::layout::Space;
 use tegula_ir::op::Rounding;
 use tegula_ir::transform::plan_shared_memory::uses_tensor_cores;
 use tegula_ir::types::Elem;
@@ -226,28 +226,6 @@ impl<'c> Lowering<'c, '_> {
             .ok_or_else(|| self.error(op, format!("{} has no dot of {elem}", self.target.name)))?;
         loaded.insert(key, wide);
         Ok(wide)
-    }
-
-    /// Writes a tile to shared memory in row-major order.
-    fn spill_tile(&mut self, value: Value, base: V<'c>, bytes: u32) {
-        let layout_ref = self.layout(value).expect("a tile");
-        let l: LinearLayout = self.kernel.layouts[layout_ref].clone();
-        let regs = self.regs(value);
-        let images = |space| l.columns(space).iter().map(|&c| c as u32).collect::<Vec<u32>>();
-        let thread = self.linear(&images(Space::Lane), &images(Space::Warp));
-        let owner = self.owner_predicate(layout_ref);
-        let same = l.register_representatives();
-        let write = |s: &mut Self| {
-            for (r, &v) in regs.iter().enumerate().filter(|&(r, _)| same[r] as usize == r) {
-                let at = s.e.xor(thread, s.e.i32(l.flat(r as u64) as i64));
-                let ptr = s.e.byte_offset(base, s.e.mul(at, s.e.i32(bytes.into())));
-                s.store_shared(ptr, &[v], bytes);
-            }
-        };
-        match owner {
-            None => write(self),
-            Some(p) => self.guarded(p, write),
-        }
     }
 }
 

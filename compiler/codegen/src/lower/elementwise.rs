@@ -74,11 +74,11 @@ impl<'c> Lowering<'c, '_> {
             UnaryOp::LeadingZeros => e.one("math.ctlz", &[a], ty),
             // What is left of these after `legalize_math` are the hardware's own approximations in f32.
             UnaryOp::Exp2 => nvvm::ex2(e, a),
-            UnaryOp::Log2 => nvvm::lg2(e, a),
             UnaryOp::Rsqrt if elem == Elem::F32 => nvvm::rsqrt(e, a),
             UnaryOp::Rsqrt
             | UnaryOp::Exp
             | UnaryOp::Log
+            | UnaryOp::Log2
             | UnaryOp::Sin
             | UnaryOp::Cos
             | UnaryOp::Tanh

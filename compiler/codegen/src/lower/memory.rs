@@ -4,6 +4,7 @@ use tegula_ir::analysis::access;
 use tegula_ir::kernel::{Op, Value};
 use tegula_ir::layout::{Space, VectorAccess, vector_access};
 use tegula_ir::op::{AtomicOp, BinaryOp, CacheHint, Opcode};
+use tegula_ir::transform::plan_shared_memory::is_used;
 use tegula_ir::types::Elem;
 
 use super::emitter::{IntCmp, V};
@@ -230,18 +231,12 @@ impl<'c> Lowering<'c, '_> {
             out[r] = Some(act(self, ptrs[r], predicate, r));
         }
         let mut regs = self.fill_repeats(result, out);
-        let used = self.is_used(result);
+        let used = is_used(self.kernel, result);
         if used && owner.is_some() {
             regs = self.hand_out(op, result, regs);
         }
         self.set(result, regs);
         Ok(())
-    }
-
-    fn is_used(&self, value: Value) -> bool {
-        let mut used = false;
-        self.kernel.walk(self.kernel.body, &mut |op| used |= self.kernel.ops[op].operands.contains(&value));
-        used
     }
 
     /// An atomic without an instruction, as a loop of compare and swaps.

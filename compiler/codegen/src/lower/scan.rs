@@ -190,25 +190,7 @@ impl<'c> Lowering<'c, '_> {
         let bytes = ty.elem.bits().max(8) / 8;
         let register_ty = self.e.t.element(ty.elem);
         let scratch = self.scratch(op);
-        let source_layout = self.layout(source).expect("a tile");
-        let l = self.kernel.layouts[source_layout].clone();
-        let regs = self.regs(source);
-        let images =
-            |l: &LinearLayout, space| l.columns(space).iter().map(|&c| c as u32).collect::<Vec<u32>>();
-        let thread = self.linear(&images(&l, Space::Lane), &images(&l, Space::Warp));
-        let owner = self.owner_predicate(source_layout);
-        let same = l.register_representatives();
-        let write = |s: &mut Self| {
-            for (r, &v) in regs.iter().enumerate().filter(|&(r, _)| same[r] as usize == r) {
-                let at = s.e.xor(thread, s.e.i32(l.flat(r as u64) as i64));
-                let ptr = s.e.byte_offset(scratch, s.e.mul(at, s.e.i32(bytes.into())));
-                s.store_shared(ptr, &[v], bytes);
-            }
-        };
-        match owner {
-            None => write(self),
-            Some(p) => self.guarded(p, write),
-        }
+        self.spill_tile(source, scratch, bytes);
         self.e.barrier();
 
         let result_layout = self.layout(result).expect("a tile");

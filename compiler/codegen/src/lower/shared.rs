@@ -131,6 +131,28 @@ impl<'c> Lowering<'c, '_> {
             .collect()
     }
 
+    /// Writes a tile to shared memory in row-major order.
+    pub fn spill_tile(&mut self, value: Value, base: V<'c>, bytes: u32) {
+        let layout_ref = self.layout(value).expect("a tile");
+        let l: LinearLayout = self.kernel.layouts[layout_ref].clone();
+        let regs = self.regs(value);
+        let images = |space| l.columns(space).iter().map(|&c| c as u32).collect::<Vec<u32>>();
+        let thread = self.linear(&images(Space::Lane), &images(Space::Warp));
+        let owner = self.owner_predicate(layout_ref);
+        let same = l.register_representatives();
+        let write = |s: &mut Self| {
+            for (r, &v) in regs.iter().enumerate().filter(|&(r, _)| same[r] as usize == r) {
+                let at = s.e.xor(thread, s.e.i32(l.flat(r as u64) as i64));
+                let ptr = s.e.byte_offset(base, s.e.mul(at, s.e.i32(bytes.into())));
+                s.store_shared(ptr, &[v], bytes);
+            }
+        };
+        match owner {
+            None => write(self),
+            Some(p) => self.guarded(p, write),
+        }
+    }
+
     /// Lowers a store of a tile into a slot.
     pub fn shared_store(&mut self, op: Op) -> Result {
         let data = self.kernel.ops[op].clone();

@@ -10,11 +10,6 @@ pub fn ex2<'c>(e: &Emitter<'c>, x: V<'c>) -> V<'c> {
     e.asm("ex2.approx.f32 $0, $1;", "=f,f", &[x], &[e.t.f32], false)[0]
 }
 
-/// `lg2.approx.f32`: log2(x), absolute error below 2^−22 around 1 and relative elsewhere.
-pub fn lg2<'c>(e: &Emitter<'c>, x: V<'c>) -> V<'c> {
-    e.asm("lg2.approx.f32 $0, $1;", "=f,f", &[x], &[e.t.f32], false)[0]
-}
-
 /// `rsqrt.approx.f32`: 1/√x, relative error below 2^−22.9.
 pub fn rsqrt<'c>(e: &Emitter<'c>, x: V<'c>) -> V<'c> {
     e.asm("rsqrt.approx.f32 $0, $1;", "=f,f", &[x], &[e.t.f32], false)[0]

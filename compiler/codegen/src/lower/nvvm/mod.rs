@@ -9,7 +9,7 @@ mod memory;
 mod warp;
 
 pub(super) use math::{
-    cvt_pair, cvt_toward_zero, ex2, f32_to_fp8, fp8_to_f32, int_to_f32_toward_zero, lg2, rsqrt, shift64,
+    cvt_pair, cvt_toward_zero, ex2, f32_to_fp8, fp8_to_f32, int_to_f32_toward_zero, rsqrt, shift64,
 };
 pub(super) use matrix::{MmaKind, ldmatrix, mma};
 pub(super) use memory::{

@@ -240,17 +240,6 @@ impl Mma {
     }
 }
 
-/// The layouts that a dot would get, for tools and tests: accumulator, A, B (equal to the accumulator's where the operands may have
-/// any layout).
-pub fn dot_layouts(
-    kernel: &mut Kernel,
-    op: Op,
-    gpu: &GpuFeatures,
-) -> (LayoutRef, Option<(LayoutRef, LayoutRef)>) {
-    let DotLayouts { acc, operands } = choose_dot(kernel, op, gpu);
-    (acc, operands)
-}
-
 /// Does the value reach an operand of a dot (not its accumulator) through elementwise operations?
 fn feeds_another_dot(kernel: &Kernel, value: Value) -> bool {
     let mut reached = std::collections::HashSet::from([value]);

@@ -17,8 +17,6 @@ mod anchors;
 mod infer;
 mod rewrite;
 
-pub use anchors::dot_layouts;
-
 use crate::kernel::Kernel;
 use crate::target::GpuFeatures;
 

@@ -17,9 +17,9 @@
 //!
 //! A loop that is nothing but a matrix product is pipelined one level deeper, from shared memory into registers: see [`sliced`].
 //!
-//! What qualifies: a view load of rank 2 from memory that the loop does not write (padding with zeros) at the top level of a loop's body that feeds a dot there, directly or through
-//! permutations and elementwise operations, whose offsets depend on nothing but the loop's index and what is defined outside, and whose
-//! rows are made of 4-byte pieces at least. All others stay as they are.
+//! What qualifies: a view load of rank 2 (padding with zeros), from memory that the loop does not write, at the top level of a loop's
+//! body, that feeds a dot there directly or through permutations and elementwise operations, whose offsets depend on nothing but the
+//! loop's index and what is defined outside, and whose rows are made of 4-byte pieces at least. All others stay as they are.
 
 mod sliced;
 
@@ -51,7 +51,7 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures) -> bool {
         let Opcode::For(hints) = kernel.ops[op].opcode else {
             unreachable!("only counted loops are collected")
         };
-        let stages = affordable(kernel, &loads, hints.stages.unwrap_or(kernel.hints.num_stages), gpu);
+        let stages = affordable(&loads, hints.stages.unwrap_or(kernel.hints.num_stages), gpu);
         if stages >= 2 {
             pipeline(kernel, block, op, hints, &loads, stages);
             changed = true;
@@ -186,8 +186,7 @@ fn shared_layout(shape: &[u32], order: &[usize], elem: Elem) -> layout::LinearLa
 }
 
 /// As many stages as asked for and as fit.
-fn affordable(kernel: &Kernel, loads: &[Candidate], wanted: u32, gpu: &GpuFeatures) -> u32 {
-    let _ = kernel;
+fn affordable(loads: &[Candidate], wanted: u32, gpu: &GpuFeatures) -> u32 {
     let bytes: u64 =
         loads.iter().map(|c| c.ring.shape.num_elements() * u64::from(c.ring.elem.bits().max(8)) / 8).sum();
     let fit = u64::from(gpu.max_shared_bytes) / bytes.max(1);
