@@ -273,6 +273,37 @@ macro_rules! parts {
 parts!(TensorView);
 parts!(TensorViewMut);
 
+/// What functions over views take: `x: impl Into<TensorView<'a, T>>` is a tensor or a view, as for kernels.
+impl<'a, T: Element> From<&'a Tensor<T>> for TensorView<'a, T> {
+    fn from(tensor: &'a Tensor<T>) -> Self {
+        tensor.view()
+    }
+}
+
+impl<'a, T: Element> From<&TensorView<'a, T>> for TensorView<'a, T> {
+    fn from(view: &TensorView<'a, T>) -> Self {
+        *view
+    }
+}
+
+impl<'a, T: Element> From<&'a TensorViewMut<'_, T>> for TensorView<'a, T> {
+    fn from(view: &'a TensorViewMut<'_, T>) -> Self {
+        view.as_view()
+    }
+}
+
+impl<'a, T: Element> From<&'a mut Tensor<T>> for TensorViewMut<'a, T> {
+    fn from(tensor: &'a mut Tensor<T>) -> Self {
+        tensor.view_mut()
+    }
+}
+
+impl<'a, T: Element> From<&'a mut TensorViewMut<'_, T>> for TensorViewMut<'a, T> {
+    fn from(view: &'a mut TensorViewMut<'_, T>) -> Self {
+        view.reborrow()
+    }
+}
+
 impl<T: Element> Clone for TensorView<'_, T> {
     fn clone(&self) -> Self {
         *self

@@ -1,0 +1,88 @@
+//! Every kernel of this crate with all that it can be staged as: each legal config × element types.
+//!
+//! One test stages and verifies each variant (below); ratchets compile them; precompilation will put them into bundles. A kernel registers with an
+//! [`Entry`] from its `config.rs`, added to [`all_kernels`].
+
+use tegula::Diagnostics;
+use tegula::ir::kernel::Kernel;
+
+/// A kernel and its variants.
+pub struct Entry {
+    /// Its name, that of its folder.
+    pub name: &'static str,
+    /// All variants: the whole config space for every combination of element types.
+    pub variants: Vec<Variant>,
+}
+
+/// One way to stage a kernel.
+pub struct Variant {
+    /// The element types, as in `bf16, f32`.
+    pub types: String,
+    /// The config, as `Debug` prints it.
+    pub config: String,
+    stage: Box<dyn Fn() -> Result<Kernel, Diagnostics> + Send + Sync>,
+}
+
+impl Variant {
+    /// A variant. `stage` gives the kernel with the config's hints (`num_warps`, …) set: see [`with_warps`].
+    pub fn new(
+        types: impl Into<String>,
+        config: impl std::fmt::Debug,
+        stage: impl Fn() -> Result<Kernel, Diagnostics> + Send + Sync + 'static,
+    ) -> Variant {
+        Variant { types: types.into(), config: format!("{config:?}"), stage: Box::new(stage) }
+    }
+
+    /// Builds the kernel, without facts of arguments.
+    ///
+    /// # Errors
+    /// A config that cannot be built: a fault of this crate, which its test would have found.
+    pub fn stage(&self) -> Result<Kernel, Diagnostics> {
+        (self.stage)()
+    }
+}
+
+/// Sets what launches set with `.num_warps(n)`.
+pub fn with_warps(staged: Result<Kernel, Diagnostics>, num_warps: u32) -> Result<Kernel, Diagnostics> {
+    staged.map(|mut kernel| {
+        kernel.hints.num_warps = num_warps;
+        kernel
+    })
+}
+
+/// Every kernel of this crate.
+pub fn all_kernels() -> Vec<Entry> {
+    vec![crate::rms_norm::config::entry()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_stages_and_verifies() {
+        for entry in all_kernels() {
+            assert!(!entry.variants.is_empty(), "{} has no variants", entry.name);
+            for variant in &entry.variants {
+                // Staging ends with the verifier.
+                if let Err(faults) = variant.stage() {
+                    panic!("{} of {} with {}:\n{faults}", entry.name, variant.types, variant.config);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_and_variants_are_told_apart() {
+        let mut seen = std::collections::HashSet::new();
+        for entry in all_kernels() {
+            for Variant { types, config, .. } in entry.variants {
+                assert!(
+                    seen.insert((entry.name, types.clone(), config.clone())),
+                    "{} {types} {config} twice",
+                    entry.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Configs of RMSNorm.
+
+use tegula::prelude::{Float, bf16, f16};
+
+use super::kernel::rms_norm;
+use crate::DeviceClass;
+use crate::registry::{Entry, Variant, with_warps};
+
+/// How the work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Rows a program.
+    pub rows: usize,
+    /// Columns a tile.
+    pub block: usize,
+    /// Does a row fit a tile? Then it is read once.
+    pub one_block: bool,
+    /// Warps of a CTA.
+    pub num_warps: u32,
+}
+
+/// Elements that the 32 threads of a warp hold in registers without spilling: 32 a thread, in f32.
+const ELEMENTS_PER_WARP: usize = 1024;
+/// The widest tile: 32 elements for each thread of 32 warps. Longer rows are read twice.
+const MAX_BLOCK: usize = 32 * ELEMENTS_PER_WARP;
+/// Elements of a tile on the host: f32 tiles of 64 KB, a few of which fit the L2 cache of a core.
+const HOST_TILE: usize = 16 << 10;
+
+impl Config {
+    /// The config for `rows` × `cols` on such a device.
+    pub fn choose(rows: usize, cols: usize, device: DeviceClass) -> Config {
+        let block = cols.next_power_of_two().min(MAX_BLOCK);
+        let one_block = cols <= block;
+        match device {
+            DeviceClass::Host { threads } => {
+                // As many rows as fit the cache, but every thread should have some.
+                let most = (HOST_TILE / block).max(1);
+                let each = rows.div_ceil(threads as usize).next_power_of_two();
+                Config { rows: most.min(each), block, one_block, num_warps: 1 }
+            }
+            DeviceClass::Gpu { .. } => {
+                // 16 elements a thread keep a row's loads in flight together, and leave registers for several CTAs.
+                let num_warps = (block / (ELEMENTS_PER_WARP / 2)).clamp(1, 32) as u32;
+                Config { rows: 1, block, one_block, num_warps }
+            }
+        }
+    }
+
+    /// All that the choice can give for one row, and several rows of the host.
+    pub fn space() -> Vec<Config> {
+        let mut space = Vec::new();
+        for device in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
+            for rows in [1, 4096] {
+                let widths = (0..=MAX_BLOCK.ilog2()).map(|log| 1 << log).chain([MAX_BLOCK + 1]);
+                space.extend(widths.map(|cols| Config::choose(rows, cols, device)));
+            }
+        }
+        space.sort_by_key(|c| (c.num_warps, c.rows, c.block, c.one_block));
+        space.dedup();
+        space
+    }
+}
+
+/// What the registry lists.
+pub fn entry() -> Entry {
+    let mut variants = Vec::new();
+    variants_of::<f32, f32>("f32, f32", &mut variants);
+    variants_of::<f16, f16>("f16, f16", &mut variants);
+    variants_of::<f16, f32>("f16, f32", &mut variants);
+    variants_of::<bf16, bf16>("bf16, bf16", &mut variants);
+    variants_of::<bf16, f32>("bf16, f32", &mut variants);
+    Entry { name: "rms_norm", variants }
+}
+
+fn variants_of<T: Float, W: Float>(types: &str, variants: &mut Vec<Variant>) {
+    variants.extend(Config::space().into_iter().map(|config| {
+        Variant::new(types, config, move || with_warps(rms_norm::<T, W>::stage(config), config.num_warps))
+    }));
+}

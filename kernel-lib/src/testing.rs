@@ -1,0 +1,136 @@
+//! What tests of kernels share: fresh random numbers, rows with gaps between them, bounds of errors.
+
+use tegula::prelude::*;
+use tegula::runtime::{Device, Tensor, TensorView, TensorViewMut};
+
+use crate::Error;
+
+/// The host device that reports two programs storing to one element.
+pub fn host() -> Device {
+    tegula::device("host:races").expect("the host device is always there")
+}
+
+/// A reproducible stream of numbers (SplitMix64).
+pub struct Rng(u64);
+
+impl Rng {
+    /// The stream with this seed.
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in (0, 1).
+    pub fn uniform(&mut self) -> f64 {
+        ((self.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// Standard normal.
+    pub fn normal(&mut self) -> f64 {
+        let (u, v) = (self.uniform(), self.uniform());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    /// `n` standard normal numbers, rounded to `T`.
+    pub fn normals<T: Element>(&mut self, n: usize) -> Vec<T> {
+        (0..n).map(|_| T::from_f64(self.normal())).collect()
+    }
+}
+
+/// A matrix whose rows are `pad` elements apart from each other, in a larger tensor; what lies between is NaN, and must stay so.
+pub struct Padded<T: Element> {
+    whole: Tensor<T>,
+    shape: [usize; 2],
+}
+
+impl<T: Element> Padded<T> {
+    /// With standard normal numbers.
+    pub fn random(device: &Device, shape: [usize; 2], pad: usize, rng: &mut Rng) -> Padded<T> {
+        Padded::of(device, &rng.normals::<T>(shape[0] * shape[1]), shape, pad)
+    }
+
+    /// With NaN everywhere: for outputs.
+    pub fn poisoned(device: &Device, shape: [usize; 2], pad: usize) -> Padded<T> {
+        Padded::of(device, &vec![T::from_f64(f64::NAN); shape[0] * shape[1]], shape, pad)
+    }
+
+    /// With these values.
+    pub fn of(device: &Device, values: &[T], shape: [usize; 2], pad: usize) -> Padded<T> {
+        let [rows, cols] = shape;
+        let mut all = vec![T::from_f64(f64::NAN); rows * (cols + pad)];
+        for (to, from) in all.chunks_exact_mut((cols + pad).max(1)).zip(values.chunks_exact(cols.max(1))) {
+            to[..cols].copy_from_slice(from);
+        }
+        let whole = device.from_slice(&all, &[rows, cols + pad]).expect("memory");
+        Padded { whole, shape }
+    }
+
+    /// The matrix.
+    pub fn view(&self) -> TensorView<'_, T> {
+        self.whole.view().slice(1, ..self.shape[1]).expect("inside")
+    }
+
+    /// The matrix.
+    pub fn view_mut(&mut self) -> TensorViewMut<'_, T> {
+        self.whole.view_mut().slice(1, ..self.shape[1]).expect("inside")
+    }
+
+    /// Its values.
+    pub fn values(&self) -> Vec<T> {
+        self.view().to_vec().expect("a copy")
+    }
+
+    /// Its values, exactly.
+    pub fn values_f64(&self) -> Vec<f64> {
+        self.values().into_iter().map(|v| v.to_f64()).collect()
+    }
+
+    /// Nothing was written between the rows.
+    pub fn assert_padding_untouched(&self) {
+        let gaps = self.whole.view().slice(1, self.shape[1]..).expect("inside").to_vec().expect("a copy");
+        assert!(gaps.iter().all(|x| x.to_f64().is_nan()), "a store went between the rows");
+    }
+}
+
+/// Bounds of absolute errors.
+pub struct Bound;
+
+impl Bound {
+    /// The largest error of `exact` computed with the absolute error `computed` and then rounded to `T`: half a unit in the last place of what was rounded,
+    /// but for subnormal numbers half of the smallest one.
+    pub fn rounded_to<T: Element>(exact: f64, computed: f64) -> f64 {
+        let (digits, least) = match T::ELEM.bits() {
+            32 => (24, -149),
+            _ if T::ELEM == f16::ELEM => (11, -24),
+            _ => (8, -133),
+        };
+        let rounding = ((exact.abs() + computed) * 2f64.powi(-digits)).max(2f64.powi(least - 1));
+        computed + rounding
+    }
+}
+
+/// Every value is within its bound of the exact one; NaN never is.
+pub fn assert_close(found: &[f64], exact: &[f64], bounds: impl IntoIterator<Item = f64>) {
+    assert_eq!(found.len(), exact.len());
+    let mut compared = 0;
+    for (i, ((&found, &exact), bound)) in found.iter().zip(exact).zip(bounds).enumerate() {
+        let error = (found - exact).abs();
+        assert!(error <= bound, "element {i}: {found} for {exact}, an error of {error:e} above {bound:e}");
+        compared += 1;
+    }
+    assert_eq!(compared, exact.len(), "a bound for each element");
+}
+
+/// The messages of failures, one a line, for goldens.
+pub fn shown<T>(results: impl IntoIterator<Item = Result<T, Error>>) -> String {
+    let message = |r: Result<T, Error>| r.err().map_or("no error".to_owned(), |e| e.to_string());
+    results.into_iter().map(|r| message(r) + "\n").collect()
+}
