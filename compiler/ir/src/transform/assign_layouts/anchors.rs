@@ -138,7 +138,7 @@ fn choose_dot(kernel: &mut Kernel, op: Op, gpu: &GpuFeatures) -> DotLayouts {
     let elem = kernel.ty(operands[0]).value_elem().expect("verified");
     let acc_elem = kernel.ty(operands[2]).value_elem().expect("verified");
     let num_warps = kernel.hints.num_warps;
-    let chained = feeds_another_dot(kernel, kernel.result(op));
+    let chained = feeds_another_dot(kernel, kernel.result(op)) || comes_from_a_dot(kernel, operands[0]);
     match mma_instruction(elem, acc_elem, precision, shape, a_shape, gpu) {
         Some(mma) => {
             let warps = mma.split_warps(shape, num_warps, chained);
@@ -208,8 +208,8 @@ fn mma_instruction(
 }
 
 impl Mma {
-    /// Spreads the warps over M and N so that each one's part is nearly square (fewest operand bytes), or all over M when
-    /// another dot consumes the result as its A operand.
+    /// Spreads the warps over M and N so that each one's part is nearly square (fewest operand bytes), or all over M where
+    /// one dot's result is another's operand A: then a warp has all of its rows already, and nothing goes through shared memory.
     fn split_warps(&self, shape: Shape, num_warps: u32, chained: bool) -> [u32; 2] {
         let (m, n) = (shape.dims()[0], shape.dims()[1]);
         let most = [m / self.m, n / 8];
@@ -255,4 +255,19 @@ fn feeds_another_dot(kernel: &Kernel, value: Value) -> bool {
         }
     });
     found
+}
+
+/// Is the value another dot's result, but for elementwise operations?
+fn comes_from_a_dot(kernel: &Kernel, value: Value) -> bool {
+    let mut seen = std::collections::HashSet::new();
+    let mut work = vec![value];
+    while let Some(value) = work.pop() {
+        let Some(op) = kernel.def_op(value).filter(|_| seen.insert(value)) else { continue };
+        match &kernel.ops[op].opcode {
+            Opcode::Dot(_) => return true,
+            opcode if opcode.is_elementwise() => work.extend(kernel.ops[op].operands.iter().copied()),
+            _ => {}
+        }
+    }
+    false
 }
