@@ -24,17 +24,24 @@
 //! * What does not fit is an [`Error`] that names function and argument, before anything has been launched.
 //! * A launch does not wait: an error of the device may come from earlier work, as everywhere in the run time.
 
+pub mod add_rms_norm;
 pub mod check;
 pub mod device;
 pub mod element;
 pub mod error;
 pub mod registry;
+pub mod residual_add;
 pub mod rms_norm;
+pub mod rowwise;
+pub mod swiglu;
 #[cfg(test)]
 mod testing;
 
+pub use add_rms_norm::add_rms_norm;
 pub use device::DeviceClass;
 pub use element::Activation;
 pub use error::Error;
 pub use registry::all_kernels;
+pub use residual_add::residual_add;
 pub use rms_norm::rms_norm;
+pub use swiglu::{swiglu, swiglu_fused};

@@ -4,7 +4,8 @@
 //! [`Entry`] from its `config.rs`, added to [`all_kernels`].
 
 use tegula::Diagnostics;
-use tegula::ir::kernel::Kernel;
+use tegula::ir::kernel::{Kernel, ParamFacts};
+use tegula::ir::types::Type;
 
 /// A kernel and its variants.
 pub struct Entry {
@@ -50,9 +51,37 @@ pub fn with_warps(staged: Result<Kernel, Diagnostics>, num_warps: u32) -> Result
     })
 }
 
+/// The facts of tensors as programs usually have them: aligned, rows of consecutive elements, extents and strides multiples of 16, smaller than 2 GB.
+/// For looking at code without arguments; a launch finds its arguments' own.
+pub fn with_usual_facts(mut kernel: Kernel) -> Kernel {
+    for i in 0..kernel.params.len() {
+        kernel.params[i].facts = match kernel.ty(kernel.params[i].value) {
+            Type::View(view) => {
+                let rank = view.rank as usize;
+                ParamFacts {
+                    align: 16,
+                    unit_stride: Some(view.rank - 1),
+                    stride_divisible: (0..rank).map(|d| if d + 1 == rank { 1 } else { 16 }).collect(),
+                    dim_divisible: (0..rank).map(|_| 16).collect(),
+                    small: true,
+                    ..ParamFacts::default()
+                }
+            }
+            Type::Tile(t) if t.elem.pointee().is_some() => ParamFacts { align: 16, ..ParamFacts::default() },
+            _ => ParamFacts::default(),
+        };
+    }
+    kernel
+}
+
 /// Every kernel of this crate.
 pub fn all_kernels() -> Vec<Entry> {
-    vec![crate::rms_norm::config::entry()]
+    vec![
+        crate::add_rms_norm::config::entry(),
+        crate::residual_add::config::entry(),
+        crate::rms_norm::config::entry(),
+        crate::swiglu::config::entry(),
+    ]
 }
 
 #[cfg(test)]

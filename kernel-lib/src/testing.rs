@@ -45,6 +45,11 @@ impl Rng {
     }
 }
 
+/// The values, exactly.
+pub fn to_f64<T: Element>(values: &[T]) -> Vec<f64> {
+    values.iter().map(|v| v.to_f64()).collect()
+}
+
 /// A matrix whose rows are `pad` elements apart from each other, in a larger tensor; what lies between is NaN, and must stay so.
 pub struct Padded<T: Element> {
     whole: Tensor<T>,
@@ -90,7 +95,7 @@ impl<T: Element> Padded<T> {
 
     /// Its values, exactly.
     pub fn values_f64(&self) -> Vec<f64> {
-        self.values().into_iter().map(|v| v.to_f64()).collect()
+        to_f64(&self.values())
     }
 
     /// Nothing was written between the rows.

@@ -39,6 +39,6 @@ pub fn rms_norm<T: Float, W: Float>(
 }
 
 /// 1 / √(Σx² / cols + eps) of each row. Columns beyond the view read as 0, so only the divisor has to know how many there are.
-fn inverse_rms(squares: Tile<f32>, cols: Scalar<i64>, eps: Scalar<f32>) -> Tile<f32> {
+pub(crate) fn inverse_rms(squares: Tile<f32>, cols: Scalar<i64>, eps: Scalar<f32>) -> Tile<f32> {
     rsqrt(squares / cols.cast::<f32>() + eps)
 }

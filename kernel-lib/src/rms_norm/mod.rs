@@ -8,7 +8,7 @@ pub mod config;
 pub mod kernel;
 pub mod reference;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use tegula::runtime::{Stream, TensorView, TensorViewMut};
 

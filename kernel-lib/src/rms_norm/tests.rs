@@ -5,7 +5,7 @@ use tegula::prelude::*;
 
 use super::config::Config;
 use super::reference;
-use crate::testing::{Bound, Padded, Rng, assert_close, host, shown};
+use crate::testing::{Bound, Padded, Rng, assert_close, host, shown, to_f64};
 use crate::{Activation, rms_norm};
 
 /// Against f64, on rows that are `pad` elements apart from each other.
@@ -19,15 +19,16 @@ fn against_f64<T: Activation, W: Activation>(rows: usize, cols: usize, pad: usiz
     rms_norm(x.view(), &weight, y.view_mut(), eps, &device.stream()).unwrap();
 
     let exact = reference::rms_norm(&x.values_f64(), &to_f64(&w), f64::from(eps));
-    // Σx² has relative error (cols − 1)·u in any order, halved by the root; the quotient, eps, the root (2.7 ulp = 5.4 u) and two products add 10 u.
-    let relative = (0.5 * cols as f64 + 10.0) * 2f64.powi(-24);
+    let relative = relative_bound(cols);
     let bounds = exact.iter().map(|&y| Bound::rounded_to::<T>(y, y.abs() * relative));
     assert_close(&y.values_f64(), &exact, bounds);
     y.assert_padding_untouched();
 }
 
-fn to_f64<T: Element>(values: &[T]) -> Vec<f64> {
-    values.iter().map(|v| v.to_f64()).collect()
+/// The relative error of an element before it is rounded. Σx² has (cols − 1)·u in any order of summation, halved by the root; the quotient, eps, the
+/// root (2.7 ulp, that is 5.4 u) and two products add 10 u.
+pub(crate) fn relative_bound(cols: usize) -> f64 {
+    (0.5 * cols as f64 + 10.0) * 2f64.powi(-24)
 }
 
 #[test]

@@ -1,0 +1,24 @@
+//! Configs of the residual connection: a rectangle a program.
+
+use tegula::prelude::{Float, bf16, f16};
+
+use super::kernel::residual_add;
+use crate::registry::{Entry, Variant, with_warps};
+pub use crate::rowwise::Rectangle as Config;
+
+/// What the registry lists.
+pub fn entry() -> Entry {
+    let mut variants = Vec::new();
+    variants_of::<f32, f32>("f32, f32", &mut variants);
+    variants_of::<f16, f16>("f16, f16", &mut variants);
+    variants_of::<f16, f32>("f16, f32", &mut variants);
+    variants_of::<bf16, bf16>("bf16, bf16", &mut variants);
+    variants_of::<bf16, f32>("bf16, f32", &mut variants);
+    Entry { name: "residual_add", variants }
+}
+
+fn variants_of<T: Float, R: Float>(types: &str, variants: &mut Vec<Variant>) {
+    variants.extend(Config::space().into_iter().map(|config| {
+        Variant::new(types, config, move || with_warps(residual_add::<T, R>::stage(config), config.num_warps))
+    }));
+}
