@@ -21,6 +21,8 @@ pub struct Variant {
     pub types: String,
     /// The config, as `Debug` prints it.
     pub config: String,
+    /// Is the config for the host device only? Its tiles are larger than what the threads of a CTA hold in registers, so there is no point in compiling it.
+    pub host_only: bool,
     stage: Box<dyn Fn() -> Result<Kernel, Diagnostics> + Send + Sync>,
 }
 
@@ -31,7 +33,17 @@ impl Variant {
         config: impl std::fmt::Debug,
         stage: impl Fn() -> Result<Kernel, Diagnostics> + Send + Sync + 'static,
     ) -> Variant {
-        Variant { types: types.into(), config: format!("{config:?}"), stage: Box::new(stage) }
+        Variant {
+            types: types.into(),
+            config: format!("{config:?}"),
+            host_only: false,
+            stage: Box::new(stage),
+        }
+    }
+
+    /// Says whether the config is for the host device only.
+    pub fn host_only(self, host_only: bool) -> Variant {
+        Variant { host_only, ..self }
     }
 
     /// Builds the kernel, without facts of arguments.
@@ -78,6 +90,8 @@ pub fn with_usual_facts(mut kernel: Kernel) -> Kernel {
 pub fn all_kernels() -> Vec<Entry> {
     vec![
         crate::add_rms_norm::config::entry(),
+        crate::embedding::config::entry(),
+        crate::embedding::config::entry_q8_0(),
         crate::residual_add::config::entry(),
         crate::rms_norm::config::entry(),
         crate::swiglu::config::entry(),

@@ -51,6 +51,11 @@ impl Rectangle {
         space
     }
 
+    /// More than 16 elements a thread: too many registers for a GPU.
+    pub fn host_only(self) -> bool {
+        self.rows * self.block > SMALL_GPU_TILE * self.num_warps as usize
+    }
+
     /// The grid that covers `rows` × `cols`.
     pub fn grid(self, rows: usize, cols: usize) -> (usize, usize) {
         (rows.div_ceil(self.rows), cols.div_ceil(self.block))

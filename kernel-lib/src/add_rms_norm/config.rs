@@ -22,6 +22,6 @@ pub fn entry() -> Entry {
 fn variants_of<T: Float, R: Float, W: Float>(types: &str, variants: &mut Vec<Variant>) {
     variants.extend(Config::space().into_iter().map(|config| {
         let stage = move || with_warps(add_rms_norm::<T, R, W>::stage(config), config.num_warps);
-        Variant::new(types, config, stage)
+        Variant::new(types, config, stage).host_only(config.host_only())
     }));
 }

@@ -19,6 +19,7 @@ pub fn entry() -> Entry {
 
 fn variants_of<T: Float, R: Float>(types: &str, variants: &mut Vec<Variant>) {
     variants.extend(Config::space().into_iter().map(|config| {
-        Variant::new(types, config, move || with_warps(residual_add::<T, R>::stage(config), config.num_warps))
+        let stage = move || with_warps(residual_add::<T, R>::stage(config), config.num_warps);
+        Variant::new(types, config, stage).host_only(config.host_only())
     }));
 }

@@ -46,6 +46,11 @@ impl Config {
         }
     }
 
+    /// More than 32 elements a thread: too many registers for a GPU.
+    pub fn host_only(self) -> bool {
+        self.rows * self.block > ELEMENTS_PER_WARP * self.num_warps as usize
+    }
+
     /// All that the choice can give for one row, and several rows of the host.
     pub fn space() -> Vec<Config> {
         let mut space = Vec::new();
@@ -74,6 +79,7 @@ pub fn entry() -> Entry {
 
 fn variants_of<T: Float, W: Float>(types: &str, variants: &mut Vec<Variant>) {
     variants.extend(Config::space().into_iter().map(|config| {
-        Variant::new(types, config, move || with_warps(rms_norm::<T, W>::stage(config), config.num_warps))
+        let stage = move || with_warps(rms_norm::<T, W>::stage(config), config.num_warps);
+        Variant::new(types, config, stage).host_only(config.host_only())
     }));
 }
