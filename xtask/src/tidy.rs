@@ -21,6 +21,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "compiler/codegen/src/ffi.rs",
     "compiler/ir/src/interp/dot.rs",
     "compiler/ir/src/interp/memory.rs",
+    "runner/src/bytes.rs",
     "benches/gpu/",
     "tests/conformance-gpu/tests/gpu/engine.rs",
 ];

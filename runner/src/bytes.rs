@@ -1,0 +1,51 @@
+//! The bytes of a weight file: mapped, so that loading reads each page once and keeps no second copy; or owned, for tests.
+
+use std::fs::File;
+use std::ops::Deref;
+use std::path::Path;
+
+use memmap2::Mmap;
+
+use crate::error::{Error, Fault};
+
+/// A file's content.
+pub enum Bytes {
+    /// A map of a file.
+    Mapped(Mmap),
+    /// Memory.
+    Owned(Vec<u8>),
+}
+
+impl Bytes {
+    /// Maps a file.
+    ///
+    /// Nobody may shorten the file while it is mapped: the system would end the process. Model files are replaced, not edited in place.
+    ///
+    /// # Errors
+    /// If there is no such file, it may not be read, or it is no ordinary file.
+    pub fn map(path: &Path) -> Result<Bytes, Error> {
+        let file = File::open(path).map_err(|error| Error::io(path, &error))?;
+        let metadata = file.metadata().map_err(|error| Error::io(path, &error))?;
+        if !metadata.is_file() {
+            return Err(Fault::new("the file", "is not an ordinary file").in_file(path));
+        }
+        if metadata.len() == 0 {
+            return Ok(Bytes::Owned(Vec::new()));
+        }
+        // SAFETY: the map is private to us and only read. That its bytes do not change is a promise of the user, stated above; all that
+        // is read from it is checked at the moment it is copied out, so a change gives wrong numbers or an error.
+        let map = unsafe { Mmap::map(&file) }.map_err(|error| Error::io(path, &error))?;
+        Ok(Bytes::Mapped(map))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+}
