@@ -18,7 +18,9 @@ mod infer;
 mod rewrite;
 
 use crate::kernel::Kernel;
+use crate::op::Opcode;
 use crate::target::GpuFeatures;
+use crate::transform::simplify::licm;
 
 /// How dear a layout is to give up, in rising order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -36,4 +38,7 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures) {
     let anchors = anchors::Anchors::collect(kernel, gpu);
     let homes = infer::infer(kernel, &anchors);
     rewrite::rewrite(kernel, &anchors, &homes);
+    // What a loop needs in another layout is converted where it is used; if the loop does not change it, once is enough. Only conversions
+    // move: index arithmetic that was rebuilt inside is cheaper to compute again than to keep in registers.
+    licm::run_on(kernel, |opcode| matches!(opcode, Opcode::ConvertLayout));
 }

@@ -10,20 +10,25 @@ use crate::op::Opcode;
 
 /// Moves what can be moved. Returns whether anything was.
 pub fn run(kernel: &mut Kernel) -> bool {
-    let body = kernel.body;
-    block(kernel, body)
+    run_on(kernel, |_| true)
 }
 
-fn block(kernel: &mut Kernel, at: Block) -> bool {
+/// Moves only operations that `wanted` chooses.
+pub fn run_on(kernel: &mut Kernel, wanted: impl Fn(&Opcode) -> bool) -> bool {
+    let body = kernel.body;
+    block(kernel, body, &wanted)
+}
+
+fn block(kernel: &mut Kernel, at: Block, wanted: &dyn Fn(&Opcode) -> bool) -> bool {
     let mut changed = false;
     let mut index = 0;
     while index < kernel.blocks[at].ops.len() {
         let op = kernel.blocks[at].ops[index];
         for region in kernel.ops[op].regions.clone() {
-            changed |= block(kernel, region);
+            changed |= block(kernel, region, wanted);
         }
         if matches!(kernel.ops[op].opcode, Opcode::For(_) | Opcode::While) {
-            let moved = take_invariant(kernel, op);
+            let moved = take_invariant(kernel, op, wanted);
             changed |= !moved.is_empty();
             index += moved.len();
             let place = index - moved.len();
@@ -35,7 +40,7 @@ fn block(kernel: &mut Kernel, at: Block) -> bool {
 }
 
 /// Takes the invariant operations out of a loop's regions, in an order in which they can stand before it.
-fn take_invariant(kernel: &mut Kernel, of: Op) -> Vec<Op> {
+fn take_invariant(kernel: &mut Kernel, of: Op, wanted: &dyn Fn(&Opcode) -> bool) -> Vec<Op> {
     let mut inside = EntitySet::new();
     for &region in &kernel.ops[of].regions {
         define(kernel, region, &mut inside);
@@ -45,7 +50,7 @@ fn take_invariant(kernel: &mut Kernel, of: Op) -> Vec<Op> {
         let ops = std::mem::take(&mut kernel.blocks[region].ops);
         let mut kept = Vec::with_capacity(ops.len());
         for op in ops {
-            if can_move(kernel, op, &inside) {
+            if wanted(&kernel.ops[op].opcode) && can_move(kernel, op, &inside) {
                 for &result in &kernel.ops[op].results {
                     inside.remove(result);
                 }
