@@ -33,6 +33,7 @@ pub mod error;
 pub mod registry;
 pub mod residual_add;
 pub mod rms_norm;
+pub mod rotary;
 pub mod rowwise;
 pub mod swiglu;
 #[cfg(test)]
@@ -46,4 +47,5 @@ pub use error::Error;
 pub use registry::all_kernels;
 pub use residual_add::residual_add;
 pub use rms_norm::rms_norm;
+pub use rotary::{Pairing, rotary, rotary_in_place};
 pub use swiglu::{swiglu, swiglu_fused};

@@ -88,14 +88,16 @@ pub fn with_usual_facts(mut kernel: Kernel) -> Kernel {
 
 /// Every kernel of this crate.
 pub fn all_kernels() -> Vec<Entry> {
-    vec![
+    let mut all = vec![
         crate::add_rms_norm::config::entry(),
         crate::embedding::config::entry(),
         crate::embedding::config::entry_q8_0(),
         crate::residual_add::config::entry(),
         crate::rms_norm::config::entry(),
         crate::swiglu::config::entry(),
-    ]
+    ];
+    all.extend(crate::rotary::config::entries());
+    all
 }
 
 #[cfg(test)]
