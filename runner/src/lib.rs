@@ -13,6 +13,7 @@ pub mod config;
 pub mod error;
 pub mod format;
 pub mod gguf;
+pub mod smollm2;
 pub mod tokenizer;
 pub mod weights;
 

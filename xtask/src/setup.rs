@@ -57,6 +57,11 @@ enum Source {
     User(String),
 }
 
+/// Is there a `python3` with pip?
+pub fn is_pip_there(machine: &Machine) -> bool {
+    cuda::PIP.is_met(machine)
+}
+
 /// Runs `cargo xtask setup`.
 pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let scope = if args.no_llvm { Scope::Native } else { Scope::Everything };

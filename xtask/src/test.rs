@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
+use crate::model;
 use crate::setup::{self, Scope};
 use crate::steps::Steps;
 use crate::suites::Suites;
@@ -54,9 +55,17 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
                 .env("RUSTDOCFLAGS", RUSTDOCFLAGS),
         );
     }
-    steps.tests(cargo("test", &without_llvm).arg("--no-fail-fast"));
+    // Tests of the runner on a real model say that they are skipped where there is none.
+    let model =
+        model::bring().inspect_err(|error| println!("\n==> no model to test the runner on: {error:#}"));
+    let tests = |selection: &[String]| {
+        let mut command = cargo("test", selection);
+        command.arg("--no-fail-fast").envs(model.iter().map(|path| (model::VARIABLE, path)));
+        command
+    };
+    steps.tests(&mut tests(&without_llvm));
     if let Some(selection) = suites.with_llvm().filter(|_| !args.no_llvm) {
-        steps.tests(cargo("test", &selection).arg("--no-fail-fast"));
+        steps.tests(&mut tests(&selection));
     }
     Ok(steps.finish())
 }

@@ -3,3 +3,4 @@
 
 pub mod gguf;
 pub mod open;
+pub mod smollm2;
