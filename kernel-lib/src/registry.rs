@@ -92,6 +92,7 @@ pub fn all_kernels() -> Vec<Entry> {
         crate::add_rms_norm::config::entry(),
         crate::embedding::config::entry(),
         crate::embedding::config::entry_q8_0(),
+        crate::gemm::config::entry(),
         crate::residual_add::config::entry(),
         crate::rms_norm::config::entry(),
         crate::swiglu::config::entry(),

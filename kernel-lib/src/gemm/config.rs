@@ -1,0 +1,170 @@
+//! Configs of the matrix product.
+
+use tegula::prelude::{DotInto, Float, bf16, f16};
+
+use super::kernel;
+use super::options::Numerics;
+use crate::DeviceClass;
+use crate::registry::{Entry, Variant};
+
+/// Which kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// [`kernel::tiled`]: dots of tiles.
+    Tiled,
+    /// [`kernel::gemv`]: elementwise products, for a few rows.
+    Gemv,
+}
+
+/// How the work is cut. All extents are powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Which kernel.
+    pub algorithm: Algorithm,
+    /// Rows of y that a program computes.
+    pub rows: usize,
+    /// Columns of y that a program computes: rows of the weights.
+    pub block_n: usize,
+    /// Depth of one step along K.
+    pub block_k: usize,
+    /// Rows of tiles that are gone through together, column by column.
+    pub swizzle: usize,
+    /// Warps of a CTA.
+    pub num_warps: u32,
+    /// Depth of the software pipeline.
+    pub num_stages: u32,
+}
+
+/// The most rows that [`kernel::gemv`] takes: each has a tile of sums in registers.
+pub const MAX_GEMV_ROWS: usize = 8;
+
+/// Elements of a tile of sums that a thread of [`kernel::gemv`] holds for all rows together: half of the registers that there are.
+const GEMV_SUMS_PER_THREAD: usize = 128;
+
+impl Config {
+    /// The config for y\[m, n\] = x\[m, k\] · wᵀ with operands of `bits` bits.
+    pub fn choose(m: usize, n: usize, k: usize, bits: u32, device: DeviceClass) -> Config {
+        match device {
+            DeviceClass::Host { .. } => Config::for_host(m, k),
+            // Tensor cores take 16 rows at a time, most of them padding here, but beyond 4 rows the elementwise products are the limit.
+            // f32 has no tensor cores to be compared with.
+            DeviceClass::Gpu { multiprocessors } => {
+                if m <= if bits == 32 { MAX_GEMV_ROWS } else { 4 } {
+                    Config::gemv(m, n, k, bits, multiprocessors)
+                } else {
+                    Config::tiled(m, n, bits, multiprocessors)
+                }
+            }
+        }
+    }
+
+    /// On the host a dot of few rows reads the weights as they lie, so there is one kernel. Its weight tile of 64 KB stays in the L2 cache.
+    fn for_host(m: usize, k: usize) -> Config {
+        let rows = m.next_power_of_two().min(256);
+        // A depth that divides K: what a tile reads beyond the edge costs as much as what is inside.
+        let divides = if k == 0 { 1 } else { 1 << k.trailing_zeros().min(8) };
+        let (block_n, block_k) = (64, usize::max(divides, 64));
+        let (swizzle, num_warps, num_stages) = (1, 1, 1);
+        Config { algorithm: Algorithm::Tiled, rows, block_n, block_k, swizzle, num_warps, num_stages }
+    }
+
+    /// Few rows: as much of K as fits in one step, so that all loads of a program are under way together; and few columns, so that
+    /// there are programs for all multiprocessors. Where N is small, the lanes and warps of a program split K.
+    fn gemv(m: usize, n: usize, k: usize, bits: u32, multiprocessors: u32) -> Config {
+        let rows = m.next_power_of_two();
+        // A warp reads 32 pieces of 16 bytes of a row.
+        let warp_k = 32 * 128 / bits as usize;
+        let block_k = k.next_power_of_two().clamp(64, 4 * warp_k);
+        let num_warps: u32 = 4;
+        let threads = 32 * num_warps as usize;
+        // Every thread has 4 pieces of weights under way, or fewer where its sums would not fit.
+        let per_thread = usize::min(4 * 128 / bits as usize, GEMV_SUMS_PER_THREAD / rows);
+        let most = (per_thread * threads / block_k).max(1);
+        let enough = 2 * multiprocessors as usize;
+        let mut block_n = most.min(16);
+        while block_n > 1 && n.div_ceil(block_n) < enough {
+            block_n /= 2;
+        }
+        let (swizzle, num_stages) = (1, 1);
+        Config { algorithm: Algorithm::Gemv, rows, block_n, block_k, swizzle, num_warps, num_stages }
+    }
+
+    /// Many rows: the largest tiles that still give every multiprocessor one.
+    fn tiled(m: usize, n: usize, bits: u32, multiprocessors: u32) -> Config {
+        let shapes: &[(usize, usize)] = if bits == 32 {
+            // Without tensor cores a thread holds 4 × 4 sums.
+            &[(64, 64), (32, 64), (16, 64)]
+        } else {
+            &[(128, 128), (128, 64), (64, 64), (32, 64), (16, 64)]
+        };
+        let fits = |&&(rows, block_n): &&(usize, usize)| {
+            (rows <= m.next_power_of_two())
+                && m.div_ceil(rows) * n.div_ceil(block_n) >= multiprocessors as usize
+        };
+        // Without enough tiles of any size: the smallest that does not waste half of its rows.
+        let smallest =
+            || shapes.iter().rev().find(|s| s.0 >= m.next_power_of_two().min(64)).expect("64 rows are there");
+        let &(rows, block_n) = shapes.iter().find(fits).unwrap_or_else(smallest);
+        let block_k = if bits == 32 { 32 } else { 64 };
+        let num_stages = if rows == 128 && block_n == 128 { 3 } else { 4 };
+        Config { algorithm: Algorithm::Tiled, rows, block_n, block_k, swizzle: 8, num_warps: 4, num_stages }
+    }
+
+    /// What the choice gives for the shapes that [`shapes`] lists, with operands of `bits` bits.
+    pub fn space(bits: u32) -> Vec<Config> {
+        let mut space = Vec::new();
+        for device in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
+            for [m, n, k] in shapes() {
+                let config = Config::choose(m, n, k, bits, device);
+                if !space.contains(&config) {
+                    space.push(config);
+                }
+            }
+        }
+        space
+    }
+}
+
+/// \[M, N, K\] over the sizes at which choices change, with the layers of models of 0.1 to 70 billion parameters in between.
+pub fn shapes() -> impl Iterator<Item = [usize; 3]> {
+    let rows = [1, 2, 3, 5, 8, 16, 33, 64, 128, 256, 4096];
+    let layers = [
+        [1, 1],
+        [7, 33],
+        [64, 64],
+        [576, 576],
+        [960, 576],
+        [576, 1536],
+        [3072, 576],
+        [4096, 4096],
+        [28672, 4096],
+        [8192, 28672],
+        [49152, 576],
+    ];
+    rows.into_iter().flat_map(move |m| layers.map(|[n, k]| [m, n, k]))
+}
+
+/// What the registry lists.
+pub fn entry() -> Entry {
+    let mut variants = Vec::new();
+    variants_of::<f32, f32>("f32, f32", &mut variants);
+    variants_of::<f16, f16>("f16, f16", &mut variants);
+    variants_of::<f16, f32>("f16, f32", &mut variants);
+    variants_of::<bf16, bf16>("bf16, bf16", &mut variants);
+    variants_of::<bf16, f32>("bf16, f32", &mut variants);
+    Entry { name: "gemm", variants }
+}
+
+fn variants_of<T: Float + DotInto<f32>, O: Float>(types: &str, variants: &mut Vec<Variant>) {
+    for config in Config::space(T::ELEM.bits()) {
+        for numerics in Numerics::space(T::ELEM.bits() == 32) {
+            if numerics.tf32 && config.algorithm == Algorithm::Gemv {
+                continue;
+            }
+            variants.push(Variant::new(types, (config, numerics), move || match config.algorithm {
+                Algorithm::Tiled => kernel::tiled::<T, O, O>::stage(config, numerics),
+                Algorithm::Gemv => kernel::gemv::<T, O, O>::stage(config, numerics),
+            }));
+        }
+    }
+}
