@@ -2,7 +2,7 @@
 //! order of streams, packing.
 //!
 //! `cargo bench --bench launch` (`--no-default-features` builds it without LLVM). The driver is a function that does nothing, so what is
-//! measured is what Tegula adds to the driver's own one to two microseconds.
+//! measured is what Tegula adds to the driver's own microseconds.
 
 use std::sync::Arc;
 use std::time::Duration;

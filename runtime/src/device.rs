@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use tegula_ir::artifact::Compiler;
@@ -39,7 +38,6 @@ pub struct Properties {
 pub struct Device(pub(crate) Arc<DeviceInner>);
 
 pub(crate) struct DeviceInner {
-    id: u32,
     pub(crate) backend: Box<dyn Backend>,
     /// Stream 0: the one that operations without a stream use.
     main: Arc<dyn RawStream>,
@@ -94,13 +92,11 @@ impl Device {
     }
 
     pub(crate) fn from_backend(backend: Box<dyn Backend>) -> Result<Device, Error> {
-        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
         let main: Arc<dyn RawStream> = backend.new_stream()?.into();
         let reclaim: Arc<dyn RawStream> = backend.new_stream()?.into();
         let mut slots = [const { None }; MAX_STREAMS];
         slots[0] = Some(Arc::downgrade(&main));
         Ok(Device(Arc::new(DeviceInner {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             backend,
             main,
             reclaim,
@@ -192,8 +188,9 @@ impl Device {
 }
 
 impl PartialEq for Device {
+    #[inline]
     fn eq(&self, other: &Device) -> bool {
-        self.0.id == other.0.id
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

@@ -55,14 +55,24 @@ impl Layout {
         Ok(l)
     }
 
+    /// Extents and strides of up to three dimensions, filled up with zeros; `None` of more.
+    #[inline]
+    pub(crate) fn first_three(&self) -> Option<([usize; 3], [usize; 3])> {
+        let first = |all: &[usize; MAX_RANK]| [all[0], all[1], all[2]];
+        (self.rank <= 3).then(|| (first(&self.dims), first(&self.strides)))
+    }
+
+    #[inline]
     pub(crate) fn rank(&self) -> usize {
         self.rank as usize
     }
 
+    #[inline]
     pub(crate) fn dims(&self) -> &[usize] {
         &self.dims[..self.rank()]
     }
 
+    #[inline]
     pub(crate) fn strides(&self) -> &[usize] {
         &self.strides[..self.rank()]
     }

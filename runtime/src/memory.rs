@@ -55,11 +55,13 @@ impl Buffer {
         }))
     }
 
+    #[inline]
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
     /// The device address; 0 for an empty buffer.
+    #[inline]
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
@@ -77,6 +79,17 @@ impl Buffer {
             return Ok(());
         }
         self.order(access, stream)
+    }
+
+    /// Is such work on the stream, which does not record, ordered already?
+    #[inline]
+    pub(crate) fn is_ordered(&self, access: Access, stream: &Stream) -> bool {
+        let (me, users) = (stream.bit(), self.users.load(Ordering::Acquire));
+        match access {
+            Access::Read => users & me != 0,
+            // The writer is one of the users.
+            Access::Write => users == me,
+        }
     }
 
     /// As [`Buffer::before`] for a stream that does not record.

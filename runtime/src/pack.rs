@@ -13,12 +13,22 @@ const MAX_BYTES: usize = 32_764;
 /// A kernel's parameter block.
 #[derive(Debug)]
 pub(crate) struct Packing {
-    slots: Vec<(AbiSlot, u32)>,
+    slots: Vec<Slot>,
     bytes: usize,
+}
+
+/// A parameter and its place in the block.
+#[derive(Debug)]
+struct Slot {
+    what: AbiSlot,
+    offset: u32,
+    bytes: u32,
 }
 
 /// Blocks up to this size are packed on the stack; that is all but those of kernels with dozens of views.
 const ON_STACK: usize = 512;
+/// The size of most blocks. The stack is cleared at each launch, so it is worth knowing.
+const USUAL: usize = 128;
 
 /// Bytes that a slot takes; its alignment too. `None` for widths that do not exist.
 fn slot_bytes(slot: &AbiSlot) -> Option<usize> {
@@ -44,7 +54,7 @@ impl Packing {
         for slot in abi {
             let bytes = slot_bytes(slot).ok_or_else(|| format!("its argument {slot:?} has no size"))?;
             offset = offset.next_multiple_of(bytes);
-            slots.push((*slot, offset as u32));
+            slots.push(Slot { what: *slot, offset: offset as u32, bytes: bytes as u32 });
             offset += bytes;
             if offset > MAX_BYTES {
                 return Err(format!("its arguments take more than {MAX_BYTES} bytes"));
@@ -61,73 +71,87 @@ impl Packing {
         args: &[ArgValue<'_>],
         submit: impl FnOnce(&mut [u8]) -> Result<(), String>,
     ) -> Result<(), String> {
-        let mut on_stack = [0; ON_STACK];
-        let mut on_heap = Vec::new();
-        let block = match on_stack.get_mut(..self.bytes) {
-            Some(block) => block,
-            None => {
-                on_heap.resize(self.bytes, 0);
-                &mut on_heap[..]
-            }
-        };
+        if self.bytes <= USUAL {
+            self.pack_into(&mut [0; USUAL], args, submit)
+        } else if self.bytes <= ON_STACK {
+            self.pack_into(&mut [0; ON_STACK], args, submit)
+        } else {
+            self.pack_into(&mut vec![0; self.bytes], args, submit)
+        }
+    }
+
+    #[inline]
+    fn pack_into(
+        &self,
+        room: &mut [u8],
+        args: &[ArgValue<'_>],
+        submit: impl FnOnce(&mut [u8]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let block = &mut room[..self.bytes];
         self.pack(args, block)?;
         submit(block)
     }
 
     fn pack(&self, args: &[ArgValue<'_>], block: &mut [u8]) -> Result<(), String> {
-        for &(slot, offset) in &self.slots {
-            let offset = offset as usize;
-            let ok = match slot {
-                AbiSlot::Address { param } => {
-                    let memory = args.get(param as usize).and_then(|a| a.memory());
-                    memory.is_some_and(|m| put(block, offset, &m.address.to_le_bytes()))
-                }
-                AbiSlot::Dim { param, axis, bits } => match args.get(param as usize).map(|a| &a.0) {
-                    Some(Arg::View(v)) => {
-                        v.dims().get(axis as usize).is_some_and(|&d| put_int(block, offset, d as i64, bits))
-                    }
-                    _ => false,
-                },
-                AbiSlot::Stride { param, axis, bits } => match args.get(param as usize).map(|a| &a.0) {
-                    Some(Arg::View(v)) => v
-                        .strides()
-                        .get(axis as usize)
-                        .is_some_and(|&s| put_int(block, offset, s as i64, bits)),
-                    _ => false,
-                },
-                AbiSlot::Scalar { param, elem } => match args.get(param as usize).map(|a| &a.0) {
-                    Some(Arg::Scalar(s)) if s.elem == elem => {
-                        let bytes = elem.size_of().unwrap_or(0).min(8);
-                        put(block, offset, &s.bits.to_le_bytes()[..bytes])
-                    }
-                    _ => false,
-                },
-            };
-            if !ok {
-                return Err(format!("the compiled code wants {slot:?}, which the arguments do not have"));
+        for slot in &self.slots {
+            let packed = value(&slot.what, args)
+                .is_some_and(|v| put_value(block, slot.offset as usize, v, slot.bytes));
+            if !packed {
+                return Err(not_there(&slot.what));
             }
         }
         Ok(())
     }
 }
 
+/// What goes into a slot, zero-extended.
 #[inline]
-fn put(block: &mut [u8], offset: usize, bytes: &[u8]) -> bool {
-    match block.get_mut(offset..offset + bytes.len()) {
+fn value(slot: &AbiSlot, args: &[ArgValue<'_>]) -> Option<u64> {
+    // Only code for `small` views takes 32 bits, and the facts are part of the key; yet never truncate.
+    let int = |value: usize, bits: u8| (bits == 64 || value <= i32::MAX as usize).then_some(value as u64);
+    let arg = |param: u16| args.get(param as usize).map(|a| &a.0);
+    match *slot {
+        AbiSlot::Address { param } => args.get(param as usize)?.memory().map(|m| m.address),
+        AbiSlot::Dim { param, axis, bits } => match arg(param)? {
+            Arg::View(v) => int(*v.dims().get(axis as usize)?, bits),
+            _ => None,
+        },
+        AbiSlot::Stride { param, axis, bits } => match arg(param)? {
+            Arg::View(v) => int(*v.strides().get(axis as usize)?, bits),
+            _ => None,
+        },
+        AbiSlot::Scalar { param, elem } => match arg(param)? {
+            Arg::Scalar(s) if s.elem == elem => Some(s.bits),
+            _ => None,
+        },
+    }
+}
+
+#[cold]
+fn not_there(slot: &AbiSlot) -> String {
+    format!("the compiled code wants {slot:?}, which the arguments do not have")
+}
+
+#[inline]
+fn put<const N: usize>(block: &mut [u8], offset: usize, bytes: [u8; N]) -> bool {
+    match block.get_mut(offset..).and_then(|rest| rest.first_chunk_mut()) {
         Some(to) => {
-            to.copy_from_slice(bytes);
+            *to = bytes;
             true
         }
         None => false,
     }
 }
 
+/// Puts the low bytes of a value: 1, 2, 4 or 8.
 #[inline]
-fn put_int(block: &mut [u8], offset: usize, value: i64, bits: u8) -> bool {
-    match bits {
-        // Only code for `small` views takes 32 bits, and the facts are part of the key; yet never truncate.
-        32 => i32::try_from(value).is_ok_and(|v| put(block, offset, &v.to_le_bytes())),
-        _ => put(block, offset, &value.to_le_bytes()),
+fn put_value(block: &mut [u8], offset: usize, value: u64, bytes: u32) -> bool {
+    match bytes {
+        8 => put(block, offset, value.to_le_bytes()),
+        4 => put(block, offset, (value as u32).to_le_bytes()),
+        2 => put(block, offset, (value as u16).to_le_bytes()),
+        1 => put(block, offset, [value as u8]),
+        _ => false,
     }
 }
 

@@ -12,6 +12,7 @@ use tegula_ir::element::Element;
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::launch::facts::Facts;
 use crate::layout::{Layout, count};
 use crate::memory::{Access, Buffer};
 use crate::stream::Stream;
@@ -20,6 +21,7 @@ use crate::stream::Stream;
 pub struct Tensor<T: Element> {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) layout: Layout,
+    pub(crate) facts: Facts,
     element: PhantomData<T>,
 }
 
@@ -27,6 +29,7 @@ pub struct Tensor<T: Element> {
 pub struct TensorView<'a, T: Element> {
     pub(crate) source: Source<'a>,
     pub(crate) layout: Layout,
+    pub(crate) facts: Facts,
     element: PhantomData<&'a [T]>,
 }
 
@@ -34,6 +37,7 @@ pub struct TensorView<'a, T: Element> {
 pub struct TensorViewMut<'a, T: Element> {
     pub(crate) source: Source<'a>,
     pub(crate) layout: Layout,
+    pub(crate) facts: Facts,
     element: PhantomData<&'a mut [T]>,
 }
 
@@ -47,6 +51,7 @@ pub(crate) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
+    #[inline]
     pub(crate) fn device(self) -> &'a Device {
         match self {
             Source::Buffer(b) => b.device(),
@@ -55,6 +60,7 @@ impl<'a> Source<'a> {
     }
 
     /// The address of the layout's element 0.
+    #[inline]
     pub(crate) fn address(self, layout: &Layout, element_bytes: usize) -> u64 {
         let base = match self {
             Source::Buffer(b) => b.address(),
@@ -78,7 +84,13 @@ impl Device {
     pub fn alloc<T: Element>(&self, shape: &[usize]) -> Result<Tensor<T>, Error> {
         let layout = Layout::row_major(shape)?;
         let bytes = layout.count().saturating_mul(size_of::<T::Storage>());
-        Ok(Tensor { buffer: Buffer::alloc(self, bytes, &self.stream())?, layout, element: PhantomData })
+        let facts = Facts::of_layout(&layout, size_of::<T::Storage>());
+        Ok(Tensor {
+            buffer: Buffer::alloc(self, bytes, &self.stream())?,
+            layout,
+            facts,
+            element: PhantomData,
+        })
     }
 
     /// Zeros.
@@ -113,18 +125,23 @@ impl Device {
 
 impl<T: Element> Tensor<T> {
     /// All of it, to be read.
+    #[inline]
     pub fn view(&self) -> TensorView<'_, T> {
-        TensorView { source: Source::Buffer(&self.buffer), layout: self.layout, element: PhantomData }
+        let source = Source::Buffer(&self.buffer);
+        TensorView { source, layout: self.layout, facts: self.facts, element: PhantomData }
     }
 
     /// All of it, to be read and written.
+    #[inline]
     pub fn view_mut(&mut self) -> TensorViewMut<'_, T> {
-        TensorViewMut { source: Source::Buffer(&self.buffer), layout: self.layout, element: PhantomData }
+        let source = Source::Buffer(&self.buffer);
+        TensorViewMut { source, layout: self.layout, facts: self.facts, element: PhantomData }
     }
 
     /// The same elements in the same order under another shape.
     pub fn reshape(self, shape: &[usize]) -> Result<Tensor<T>, Error> {
-        Ok(Tensor { layout: self.layout.reshape(shape)?, ..self })
+        let layout = self.layout.reshape(shape)?;
+        Ok(Tensor { layout, facts: Facts::of_layout(&layout, size_of::<T::Storage>()), ..self })
     }
 
     /// The elements, in row-major order.
@@ -216,8 +233,13 @@ common!(TensorViewMut<'_, T>, v => v.source);
 macro_rules! parts {
     ($name:ident) => {
         impl<'a, T: Element> $name<'a, T> {
+            fn new(source: Source<'a>, layout: Layout) -> $name<'a, T> {
+                let facts = Facts::of_layout(&layout, size_of::<T::Storage>());
+                $name { source, layout, facts, element: PhantomData }
+            }
+
             fn with(self, layout: Result<Layout, Error>) -> Result<$name<'a, T>, Error> {
-                Ok($name { source: self.source, layout: layout?, element: PhantomData })
+                Ok($name::new(self.source, layout?))
             }
 
             /// The part with indices `range` along `axis`.
@@ -325,20 +347,19 @@ impl<'a, T: Element> TensorView<'a, T> {
         shape: &[usize],
         strides: &[usize],
     ) -> Result<TensorView<'a, T>, Error> {
-        let layout = Layout::new(shape, strides, 0)?;
-        Ok(TensorView { source: Source::Raw(device, address), layout, element: PhantomData })
+        Ok(TensorView::new(Source::Raw(device, address), Layout::new(shape, strides, 0)?))
     }
 }
 
 impl<'a, T: Element> TensorViewMut<'a, T> {
     /// The same part, to be read.
     pub fn as_view(&self) -> TensorView<'_, T> {
-        TensorView { source: self.source, layout: self.layout, element: PhantomData }
+        TensorView { source: self.source, layout: self.layout, facts: self.facts, element: PhantomData }
     }
 
     /// The same part, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> TensorViewMut<'_, T> {
-        TensorViewMut { source: self.source, layout: self.layout, element: PhantomData }
+        TensorViewMut { source: self.source, layout: self.layout, facts: self.facts, element: PhantomData }
     }
 
     /// Two parts that share no element: indices below `middle` along `axis`, and the others.
@@ -349,8 +370,7 @@ impl<'a, T: Element> TensorViewMut<'a, T> {
     ) -> Result<(TensorViewMut<'a, T>, TensorViewMut<'a, T>), Error> {
         let left = self.layout.slice(axis, 0, middle)?;
         let right = self.layout.slice(axis, middle, self.layout.dims()[axis])?;
-        let part = |layout| TensorViewMut { source: self.source, layout, element: PhantomData };
-        Ok((part(left), part(right)))
+        Ok((TensorViewMut::new(self.source, left), TensorViewMut::new(self.source, right)))
     }
 
     pub(crate) fn raw(
@@ -359,8 +379,7 @@ impl<'a, T: Element> TensorViewMut<'a, T> {
         shape: &[usize],
         strides: &[usize],
     ) -> Result<TensorViewMut<'a, T>, Error> {
-        let layout = Layout::new(shape, strides, 0)?;
-        Ok(TensorViewMut { source: Source::Raw(device, address), layout, element: PhantomData })
+        Ok(TensorViewMut::new(Source::Raw(device, address), Layout::new(shape, strides, 0)?))
     }
 
     /// Overwrites all elements, in row-major order.

@@ -1,7 +1,7 @@
 //! The CUDA device: memory, streams and kernels through the driver API. The one place of this crate with `unsafe` code.
 //!
 //! The driver library is loaded when the first CUDA device is opened; a program without one runs on the other devices.
-//! Every object holds its [`Context`], which outlives it, and makes it current on the calling thread before each call: a thread may
+//! Every object holds its [`Context`], which outlives it, and sees that it is current on the calling thread before each call: a thread may
 //! use several devices, and other libraries may have changed what is current.
 
 mod driver;

@@ -1,6 +1,7 @@
 //! Streams and events of the driver.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::result::{event, stream};
@@ -19,8 +20,8 @@ pub(super) struct CudaStream {
     /// Marks, again and again, the end of this stream's work for others to wait for. A wait takes the mark as it is when the wait is submitted.
     fence: Mutex<CudaEvent>,
     recording: Recording,
-    /// The kernel launched last, for messages.
-    last: Mutex<Arc<str>>,
+    /// The number of the kernel launched last, for messages.
+    last: AtomicU32,
 }
 
 // SAFETY: a stream is a handle that the driver lets all threads use.
@@ -42,10 +43,11 @@ impl CudaStream {
                 return Err(e);
             }
         };
-        let last = Mutex::new(Arc::from(""));
+        let last = AtomicU32::new(u32::MAX);
         Ok(CudaStream { raw, context, fence: Mutex::new(fence), recording: Recording::default(), last })
     }
 
+    #[inline]
     pub(super) fn of(stream: &dyn RawStream) -> Result<&CudaStream, Error> {
         stream
             .as_any()
@@ -55,17 +57,17 @@ impl CudaStream {
 
     /// Notes which kernel is launched.
     #[inline]
-    pub(super) fn launching(&self, kernel: &Arc<str>) {
-        let mut last = lock(&self.last);
-        if !Arc::ptr_eq(&last, kernel) {
-            *last = kernel.clone();
+    pub(super) fn launching(&self, kernel: u32) {
+        // Relaxed: it is for messages only. Not written where nothing changes, so that threads do not take the line from each other.
+        if self.last.load(Ordering::Relaxed) != kernel {
+            self.last.store(kernel, Ordering::Relaxed);
         }
     }
 
     #[cold]
     pub(super) fn error(&self, call: &'static str, code: CUresult) -> Error {
-        let last = lock(&self.last).clone();
-        self.context.error(call, code, (!last.is_empty()).then_some(&last))
+        let last = self.context.kernel_name(self.last.load(Ordering::Relaxed));
+        self.context.error(call, code, last.as_deref())
     }
 
     #[inline]

@@ -10,9 +10,9 @@ use tegula_dsl::{Ptr, PtrMut, Scalar, View, ViewMut};
 use tegula_ir::element::Element;
 use tegula_ir::types::{Elem, Type};
 
+use super::facts::Facts;
 use crate::device::Device;
 use crate::layout::Layout;
-
 use crate::memory::{Access, Buffer};
 use crate::tensor::{Source, Tensor, TensorView, TensorViewMut};
 
@@ -64,6 +64,8 @@ enum Owner<'a> {
 #[derive(Clone)]
 pub(crate) struct ViewArg<'a> {
     pub(crate) memory: MemoryArg<'a>,
+    /// Of its shape and strides.
+    pub(crate) facts: Facts,
     /// The rank that the parameter's type asks for.
     pub(crate) expected_rank: u8,
     layout: LayoutArg<'a>,
@@ -81,15 +83,12 @@ enum LayoutArg<'a> {
 }
 
 impl LayoutArg<'_> {
+    #[inline]
     fn copied(layout: &Layout) -> LayoutArg<'static> {
-        let rank = layout.rank();
-        if rank > 3 {
-            return LayoutArg::Boxed(Box::new(*layout));
+        match layout.first_three() {
+            Some((dims, strides)) => LayoutArg::Small { rank: layout.rank() as u8, dims, strides },
+            None => LayoutArg::Boxed(Box::new(*layout)),
         }
-        let (mut dims, mut strides) = ([0; 3], [0; 3]);
-        dims[..rank].copy_from_slice(layout.dims());
-        strides[..rank].copy_from_slice(layout.strides());
-        LayoutArg::Small { rank: rank as u8, dims, strides }
     }
 }
 
@@ -98,11 +97,11 @@ pub(crate) struct ScalarArg {
     pub(crate) elem: Elem,
     /// The value's bits, zero-extended.
     pub(crate) bits: u64,
-    /// The value, of integers.
-    pub(crate) int: Option<i64>,
+    pub(crate) facts: Facts,
 }
 
 impl<'a> MemoryArg<'a> {
+    #[inline]
     fn new<T: Element>(source: Source<'a>, layout: &Layout, access: Access) -> MemoryArg<'a> {
         let owner = match source {
             Source::Buffer(b) => Owner::Buffer(b),
@@ -111,6 +110,7 @@ impl<'a> MemoryArg<'a> {
         MemoryArg { address: source.address(layout, size_of::<T::Storage>()), elem: T::ELEM, access, owner }
     }
 
+    #[inline]
     pub(crate) fn device(&self) -> &'a Device {
         match self.owner {
             Owner::Buffer(b) => b.device(),
@@ -118,6 +118,7 @@ impl<'a> MemoryArg<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn buffer(&self) -> Option<&'a Arc<Buffer>> {
         match self.owner {
             Owner::Buffer(b) => Some(b),
@@ -128,6 +129,7 @@ impl<'a> MemoryArg<'a> {
 
 impl ViewArg<'_> {
     /// The extents. Layouts are checked to be addressable, so they fit an i64, as strides do.
+    #[inline]
     pub(crate) fn dims(&self) -> &[usize] {
         match &self.layout {
             LayoutArg::Borrowed(l) => l.dims(),
@@ -137,6 +139,7 @@ impl ViewArg<'_> {
     }
 
     /// The strides, in elements.
+    #[inline]
     pub(crate) fn strides(&self) -> &[usize] {
         match &self.layout {
             LayoutArg::Borrowed(l) => l.strides(),
@@ -157,56 +160,63 @@ impl<'a> ArgValue<'a> {
         }
     }
 
-    fn of_view(memory: MemoryArg<'a>, layout: LayoutArg<'a>, expected_rank: usize) -> ArgValue<'a> {
+    #[inline]
+    fn of_view(
+        memory: MemoryArg<'a>,
+        facts: Facts,
+        layout: LayoutArg<'a>,
+        expected_rank: usize,
+    ) -> ArgValue<'a> {
         // No view has 255 dimensions, so what is cut off here is refused all the same.
         let expected_rank = expected_rank.min(u8::MAX as usize) as u8;
-        ArgValue(Arg::View(ViewArg { memory, expected_rank, layout }))
+        ArgValue(Arg::View(ViewArg { memory, facts, expected_rank, layout }))
     }
 
     /// A tensor as a read-only view.
+    #[inline]
     pub fn tensor<T: Element>(tensor: &'a Tensor<T>, expected_rank: usize) -> ArgValue<'a> {
         let memory = MemoryArg::new::<T>(tensor.source(), &tensor.layout, Access::Read);
-        ArgValue::of_view(memory, LayoutArg::Borrowed(&tensor.layout), expected_rank)
+        ArgValue::of_view(memory, tensor.facts, LayoutArg::Borrowed(&tensor.layout), expected_rank)
     }
 
     /// A tensor as a view that may be stored to.
+    #[inline]
     pub fn tensor_mut<T: Element>(tensor: &'a mut Tensor<T>, expected_rank: usize) -> ArgValue<'a> {
         let memory = MemoryArg::new::<T>(tensor.source(), &tensor.layout, Access::Write);
-        ArgValue::of_view(memory, LayoutArg::Borrowed(&tensor.layout), expected_rank)
+        ArgValue::of_view(memory, tensor.facts, LayoutArg::Borrowed(&tensor.layout), expected_rank)
     }
 
     /// A read-only view.
+    #[inline]
     pub fn view<T: Element>(view: TensorView<'a, T>, expected_rank: usize) -> ArgValue<'a> {
         let memory = MemoryArg::new::<T>(view.source, &view.layout, Access::Read);
-        ArgValue::of_view(memory, LayoutArg::copied(&view.layout), expected_rank)
+        ArgValue::of_view(memory, view.facts, LayoutArg::copied(&view.layout), expected_rank)
     }
 
     /// A view that may be stored to.
+    #[inline]
     pub fn view_mut<T: Element>(view: TensorViewMut<'a, T>, expected_rank: usize) -> ArgValue<'a> {
         let memory = MemoryArg::new::<T>(view.source, &view.layout, Access::Write);
-        ArgValue::of_view(memory, LayoutArg::copied(&view.layout), expected_rank)
+        ArgValue::of_view(memory, view.facts, LayoutArg::copied(&view.layout), expected_rank)
     }
 
     /// A pointer to element 0 of a view.
+    #[inline]
     pub fn ptr<T: Element>(view: TensorView<'a, T>) -> ArgValue<'a> {
         ArgValue(Arg::Pointer(MemoryArg::new::<T>(view.source, &view.layout, Access::Read)))
     }
 
     /// A pointer to element 0 of a view that may be stored to.
+    #[inline]
     pub fn ptr_mut<T: Element>(view: TensorViewMut<'a, T>) -> ArgValue<'a> {
         ArgValue(Arg::Pointer(MemoryArg::new::<T>(view.source, &view.layout, Access::Write)))
     }
 
     /// A scalar.
+    #[inline]
     pub fn scalar<T: Element>(value: T) -> ArgValue<'a> {
         let bits = value.to_bits64();
-        let elem = T::ELEM;
-        // Sign-extended; a u64 beyond i64 keeps its bits, which have the divisibility of the value.
-        let int = elem.is_int().then(|| {
-            let unused = 64 - elem.bits();
-            if elem.is_signed() { (bits << unused) as i64 >> unused } else { bits as i64 }
-        });
-        ArgValue(Arg::Scalar(ScalarArg { elem, bits, int }))
+        ArgValue(Arg::Scalar(ScalarArg { elem: T::ELEM, bits, facts: Facts::of_scalar(T::ELEM, bits) }))
     }
 }
 
@@ -215,6 +225,7 @@ macro_rules! impls {
     ($($param:ty, [$($const:tt)*], $kind:ident: $from:ty => |$x:ident| $arg:expr;)*) => {$(
         #[diagnostic::do_not_recommend]
         impl<'a, T: Element, $($const)*> IntoArg<'a, $param> for $from {
+            #[inline]
             fn into_arg(self) -> ArgValue<'a> {
                 let $x = self;
                 $arg
@@ -242,6 +253,7 @@ impls! {
 // Only of the same type: a second one (an `i32` for an `i64`) would leave the type of a literal open, and rustc would take it for an `i32`.
 #[diagnostic::do_not_recommend]
 impl<'a, T: Element> IntoArg<'a, Scalar<T>> for T {
+    #[inline]
     fn into_arg(self) -> ArgValue<'a> {
         ArgValue::scalar(self)
     }

@@ -1,12 +1,14 @@
 //! What a launch knows of its arguments and lets the compiler use.
 //!
 //! Facts are computed as a few bits an argument, since they are part of the key of every launch, and spelled out as [`ParamFacts`] only for a kernel that has to be compiled; so
-//! the key and the facts cannot disagree.
+//! the key and the facts cannot disagree. Those of a view's shape and strides are found when the view is made, not when it is launched with.
 
 use smallvec::SmallVec;
 use tegula_ir::kernel::ParamFacts;
+use tegula_ir::types::Elem;
 
-use super::args::{Arg, ArgValue, ViewArg};
+use super::args::{Arg, ArgValue};
+use crate::layout::Layout;
 
 /// The divisor that facts are about, of addresses in bytes, of integers, extents and strides as they are: what 16-byte vector
 /// accesses and TMA ask for.
@@ -34,26 +36,44 @@ const DIMS: u32 = 24;
 #[inline]
 pub(crate) fn bits(arg: &ArgValue<'_>) -> u64 {
     match &arg.0 {
-        Arg::View(view) => aligned(view.memory.address) | view_bits(view),
+        Arg::View(view) => aligned(view.memory.address) | view.facts.0 as u64,
         Arg::Pointer(p) => aligned(p.address),
-        Arg::Scalar(s) => match s.int {
-            Some(1) => ONE,
-            Some(x) if (x as u64).is_multiple_of(DIVISOR) => DIVISIBLE,
-            _ => 0,
-        },
+        Arg::Scalar(s) => s.facts.0 as u64,
     }
 }
 
+/// The facts of an argument that do not depend on its address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Facts(u32);
+
+impl Facts {
+    /// Of a view with elements of so many bytes.
+    pub(crate) fn of_layout(layout: &Layout, bytes: usize) -> Facts {
+        Facts(layout_bits(layout, bytes) as u32)
+    }
+
+    /// Of a scalar; `bits` are the value's, zero-extended. (Sign extension would change neither fact.)
+    #[inline]
+    pub(crate) fn of_scalar(elem: Elem, bits: u64) -> Facts {
+        Facts(match bits {
+            _ if !elem.is_int() => 0,
+            1 => ONE as u32,
+            x if x.is_multiple_of(DIVISOR) => DIVISIBLE as u32,
+            _ => 0,
+        })
+    }
+}
+
+#[inline]
 fn aligned(address: u64) -> u64 {
     if address.is_multiple_of(DIVISOR) { ALIGNED } else { 0 }
 }
 
-fn view_bits(view: &ViewArg<'_>) -> u64 {
-    let bytes = view.memory.elem.size_of().unwrap_or(1);
+fn layout_bits(layout: &Layout, bytes: usize) -> u64 {
     let mut bits = 0;
     let mut last = 0usize;
     let mut fits = true;
-    for (axis, (&dim, &stride)) in view.dims().iter().zip(view.strides()).enumerate() {
+    for (axis, (&dim, &stride)) in layout.dims().iter().zip(layout.strides()).enumerate() {
         let flag = |shift: u32, on: bool| if on { 1 << (shift as usize + axis) } else { 0 };
         bits |= flag(STRIDES, stride.is_multiple_of(DIVISOR as usize))
             | flag(BYTE_STRIDES, (stride * bytes).is_multiple_of(DIVISOR as usize))

@@ -21,14 +21,13 @@
 //! ```
 
 mod args;
-mod facts;
+pub(crate) mod facts;
 mod grid;
 mod key;
 
 use std::cell::Cell;
 use std::fmt::Display;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use tegula_ir::artifact::ResourceReport;
 use tegula_ir::kernel::{Kernel, KernelHints};
@@ -36,8 +35,10 @@ use tegula_ir::kernel::{Kernel, KernelHints};
 pub(crate) use args::Arg;
 pub use args::{ArgValue, IntoArg};
 pub use grid::{Extent, Grid};
+pub(crate) use key::Key;
 pub use key::{KernelInfo, KernelKey};
 
+use self::args::MemoryArg;
 use crate::backend::{Executable, LaunchConfig};
 use crate::device::Device;
 use crate::error::LaunchError;
@@ -59,27 +60,54 @@ where
     }
 }
 
-/// Hints that a launch sets over those of the kernel.
+/// Hints that a launch sets over those of the kernel: warps, stages, registers, CTAs. Values start at 1, so 0 stands for what is not set.
 #[derive(Clone, Copy, Debug, Default)]
-struct HintOverrides {
-    num_warps: Option<u32>,
-    num_stages: Option<u32>,
-    max_registers: Option<u32>,
-    min_ctas: Option<u32>,
-}
+struct HintOverrides([u32; 4]);
+
+const NUM_WARPS: usize = 0;
+const NUM_STAGES: usize = 1;
+const MAX_REGISTERS: usize = 2;
+const MIN_CTAS: usize = 3;
+
+/// A 0 that a caller sets.
+const ZERO: u32 = u32::MAX;
 
 impl HintOverrides {
-    /// For the key. Values start at 1, so 0 stands for what is not set; a 0 that a caller sets is refused before.
-    fn words(self) -> [u32; 4] {
-        [self.num_warps, self.num_stages, self.max_registers, self.min_ctas].map(Option::unwrap_or_default)
+    #[inline]
+    fn set(&mut self, hint: usize, value: u32) {
+        self.0[hint] = if value == 0 { ZERO } else { value };
+    }
+
+    /// What is wrong, before a kernel is staged; so none is ever found by a key with hints that are.
+    fn check(self) -> Result<(), String> {
+        let warps = self.0[NUM_WARPS];
+        if warps != 0 && !(warps.is_power_of_two() && warps <= 32) {
+            let warps = if warps == ZERO { 0 } else { warps };
+            return Err(format!("num_warps is {warps}, but 1, 2, 4, 8, 16 or 32 is possible"));
+        }
+        if self.0.contains(&ZERO) {
+            return Err("a hint is 0: num_stages, max_registers and min_ctas start at 1".to_owned());
+        }
+        Ok(())
     }
 
     fn apply(self, hints: &mut KernelHints) {
-        hints.num_warps = self.num_warps.unwrap_or(hints.num_warps);
-        hints.num_stages = self.num_stages.unwrap_or(hints.num_stages);
-        hints.max_registers = self.max_registers.or(hints.max_registers);
-        hints.min_ctas = self.min_ctas.or(hints.min_ctas);
+        let set = |hint: usize| Some(self.0[hint]).filter(|&value| value != 0);
+        hints.num_warps = set(NUM_WARPS).unwrap_or(hints.num_warps);
+        hints.num_stages = set(NUM_STAGES).unwrap_or(hints.num_stages);
+        hints.max_registers = set(MAX_REGISTERS).or(hints.max_registers);
+        hints.min_ctas = set(MIN_CTAS).or(hints.min_ctas);
     }
+}
+
+/// Does an argument fit the kernel and the device?
+#[inline]
+fn fits(arg: &ArgValue<'_>, device: &Device) -> bool {
+    let rank = match &arg.0 {
+        Arg::View(view) => view.dims().len() == view.expected_rank as usize,
+        _ => true,
+    };
+    rank && arg.memory().is_none_or(|memory| memory.device() == device)
 }
 
 /// A kernel with its arguments, ready to be launched. `N` is the number of run-time arguments.
@@ -93,7 +121,8 @@ impl HintOverrides {
 #[must_use = "nothing runs until `.launch(&stream)`"]
 pub struct Launch<'a, const N: usize, S> {
     info: &'static KernelInfo,
-    key: KernelKey,
+    /// [`KernelKey::finish`]
+    key: u128,
     args: [ArgValue<'a>; N],
     stage: S,
     /// None yet is not one program: a forgotten grid would compute a part of the result, silently.
@@ -106,6 +135,7 @@ pub struct Launch<'a, const N: usize, S> {
 impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
     /// A launch that has no grid yet. Called by what `#[kernel]` writes: `key` holds type and meta-parameters, and `stage` must build the same
     /// kernel whenever `key` is the same.
+    #[inline]
     pub fn new(
         info: &'static KernelInfo,
         key: KernelKey,
@@ -113,37 +143,42 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
         stage: S,
     ) -> Launch<'a, N, S> {
         let hints = HintOverrides::default();
-        Launch { info, key, args, stage, grid: None, hints, one_thread: PhantomData }
+        Launch { info, key: key.finish(), args, stage, grid: None, hints, one_thread: PhantomData }
     }
 
     /// The number of programs: an integer, or a tuple or array of up to three. An empty grid runs nothing. Every launch says it; only what
     /// does not run ([`Launch::warm_up`], [`Launch::kernel`]) needs none.
+    #[inline]
     pub fn grid(mut self, grid: impl Into<Grid>) -> Self {
         self.grid = Some(grid.into());
         self
     }
 
     /// Warps in a CTA: 1, 2, 4, 8, 16 or 32.
+    #[inline]
     pub fn num_warps(mut self, n: u32) -> Self {
-        self.hints.num_warps = Some(n);
+        self.hints.set(NUM_WARPS, n);
         self
     }
 
     /// Depth of software pipelines in loops that do not say their own.
+    #[inline]
     pub fn num_stages(mut self, n: u32) -> Self {
-        self.hints.num_stages = Some(n);
+        self.hints.set(NUM_STAGES, n);
         self
     }
 
     /// Upper bound on registers a thread.
+    #[inline]
     pub fn max_registers(mut self, n: u32) -> Self {
-        self.hints.max_registers = Some(n);
+        self.hints.set(MAX_REGISTERS, n);
         self
     }
 
     /// CTAs that should fit on one multiprocessor.
+    #[inline]
     pub fn min_ctas(mut self, n: u32) -> Self {
-        self.hints.min_ctas = Some(n);
+        self.hints.set(MIN_CTAS, n);
         self
     }
 
@@ -154,25 +189,20 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
     /// may come from earlier work.
     pub fn launch(&self, stream: &Stream) -> Result<(), LaunchError> {
         let device = stream.device();
-        let Some(grid) = self.check(device)? else {
-            return Err(self.configuration(
-                "the launch has no grid: say how many programs run, as in `.grid(1)` or `.grid(n.div_ceil(block))`".to_owned(),
-            ));
+        let grid = match self.grid.map(Grid::check) {
+            Some(Ok(grid)) => grid,
+            bad => return Err(self.no_grid(bad)),
         };
-        let (key, facts) = self.specialise();
-        let executable = match device.0.kernels.get(key) {
-            Some(executable) => executable,
-            None => self.prepare(key, &facts, device)?,
-        };
+        let executable = self.executable(device)?;
         if grid.contains(&0) {
             return Ok(());
         }
-        for arg in &self.args {
-            if let Some(memory) = arg.memory()
-                && let Some(buffer) = memory.buffer()
-            {
-                buffer.before(memory.access, stream).map_err(|e| self.device_error(e))?;
-            }
+        // A first look at all, since on one stream there is nothing to do.
+        let ready =
+            |memory: &MemoryArg<'_>| memory.buffer().is_none_or(|b| b.is_ordered(memory.access, stream));
+        let all_ready = self.args.iter().all(|arg| arg.memory().is_none_or(ready));
+        if !all_ready || stream.recording().is_active() {
+            self.order(stream)?;
         }
         let config = LaunchConfig { grid };
         executable
@@ -182,82 +212,54 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
 
     /// Compiles the kernel for a device, or finds it, without running it. Gives what ptxas says of it, where it was at hand.
     pub fn warm_up(&self, device: &Device) -> Result<Option<ResourceReport>, LaunchError> {
-        self.check(device)?;
-        let (key, facts) = self.specialise();
-        let executable = match device.0.kernels.get(key) {
-            Some(executable) => executable,
-            None => self.prepare(key, &facts, device)?,
-        };
-        Ok(executable.report().cloned())
+        Ok(self.executable(device)?.report().cloned())
     }
 
     /// The kernel in tile IR, with this launch's hints and the facts of its arguments: what a compiler gets.
     pub fn kernel(&self) -> Result<Kernel, LaunchError> {
-        self.staged(&self.specialise().1)
+        self.staged(&self.facts())
     }
 
-    /// Checks what is known before staging; the grid, if there is one.
-    fn check(&self, device: &Device) -> Result<Option<[u32; 3]>, LaunchError> {
-        for (index, arg) in self.args.iter().enumerate() {
-            self.check_arg(arg, device).map_err(|message| LaunchError::Argument {
-                kernel: self.info.name.to_owned(),
-                param: self.info.param(index).to_owned(),
-                message,
-            })?;
-        }
-        if [self.hints.num_stages, self.hints.max_registers, self.hints.min_ctas].contains(&Some(0)) {
-            return Err(self
-                .configuration("a hint is 0: num_stages, max_registers and min_ctas start at 1".to_owned()));
-        }
-        if let Some(warps) = self.hints.num_warps
-            && !(warps.is_power_of_two() && warps <= 32)
-        {
-            return Err(
-                self.configuration(format!("num_warps is {warps}, but 1, 2, 4, 8, 16 or 32 is possible"))
-            );
-        }
-        self.grid.map(Grid::check).transpose().map_err(|message| self.configuration(message))
-    }
-
+    /// Finds or makes what runs on the device, after a check of the arguments.
     #[inline]
-    fn check_arg(&self, arg: &ArgValue<'_>, device: &Device) -> Result<(), String> {
-        if let Arg::View(view) = &arg.0
-            && view.dims().len() != view.expected_rank as usize
-        {
-            return Err(format!(
-                "a tensor of rank {} (shape {:?}) was passed, but the kernel takes rank {}",
-                view.dims().len(),
-                view.dims(),
-                view.expected_rank
-            ));
+    fn executable<'d>(&self, device: &'d Device) -> Result<&'d dyn Executable, LaunchError> {
+        for (index, arg) in self.args.iter().enumerate() {
+            if !fits(arg, device) {
+                return Err(self.bad_argument(index, device));
+            }
         }
-        if let Some(memory) = arg.memory()
-            && memory.device() != device
-        {
-            return Err(format!(
-                "the tensor is on device `{}`, but the stream is of device `{}`",
-                memory.device().name(),
-                device.name()
-            ));
+        let facts = self.facts();
+        let key = Key { kernel: self.key, facts: &facts[..], hints: self.hints.0 };
+        match device.0.kernels.get(key) {
+            Some(executable) => Ok(executable),
+            None => self.prepare(key, &facts, device),
+        }
+    }
+
+    /// Orders the launch behind what its arguments' memory must wait for.
+    #[cold]
+    fn order(&self, stream: &Stream) -> Result<(), LaunchError> {
+        for memory in self.args.iter().filter_map(|arg| arg.memory()) {
+            if let Some(buffer) = memory.buffer() {
+                buffer.before(memory.access, stream).map_err(|e| self.device_error(e))?;
+            }
         }
         Ok(())
     }
 
-    /// The key of the code that this launch needs, and the facts in it.
     #[inline]
-    fn specialise(&self) -> (u128, [u64; N]) {
-        let facts: [u64; N] = std::array::from_fn(|i| facts::bits(&self.args[i]));
-        (self.key.clone().finish(&facts, self.hints.words()), facts)
+    fn facts(&self) -> [u64; N] {
+        std::array::from_fn(|i| facts::bits(&self.args[i]))
     }
 
     /// The slow path: everything that happens once a kernel.
     #[cold]
-    fn prepare(
+    fn prepare<'d>(
         &self,
-        key: u128,
+        key: Key<&[u64]>,
         facts: &[u64; N],
-        device: &Device,
-    ) -> Result<Arc<dyn Executable>, LaunchError> {
+        device: &'d Device,
+    ) -> Result<&'d dyn Executable, LaunchError> {
         device
             .0
             .kernels
@@ -265,6 +267,7 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
     }
 
     fn staged(&self, facts: &[u64; N]) -> Result<Kernel, LaunchError> {
+        self.hints.check().map_err(|message| self.configuration(message))?;
         let name = || self.info.name.to_owned();
         let mut kernel =
             self.stage.stage().map_err(|message| LaunchError::Stage { kernel: name(), message })?;
@@ -287,14 +290,52 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
         Ok(kernel)
     }
 
+    /// What is wrong with an argument that does not fit.
+    #[cold]
+    fn bad_argument(&self, index: usize, device: &Device) -> LaunchError {
+        let arg = &self.args[index];
+        let message = match (&arg.0, arg.memory()) {
+            (Arg::View(view), _) if view.dims().len() != view.expected_rank as usize => format!(
+                "a tensor of rank {} (shape {:?}) was passed, but the kernel takes rank {}",
+                view.dims().len(),
+                view.dims(),
+                view.expected_rank
+            ),
+            (_, Some(memory)) => format!(
+                "the tensor is on device `{}`, but the stream is of device `{}`",
+                memory.device().name(),
+                device.name()
+            ),
+            (_, None) => "it does not fit".to_owned(),
+        };
+        LaunchError::Argument {
+            kernel: self.info.name.to_owned(),
+            param: self.info.param(index).to_owned(),
+            message,
+        }
+    }
+
+    #[cold]
+    fn no_grid(&self, grid: Option<Result<[u32; 3], String>>) -> LaunchError {
+        let message = match grid {
+            Some(Err(message)) => message,
+            _ => "the launch has no grid: say how many programs run, as in `.grid(1)` or `.grid(n.div_ceil(block))`"
+                .to_owned(),
+        };
+        self.configuration(message)
+    }
+
+    #[cold]
     fn configuration(&self, message: String) -> LaunchError {
         LaunchError::Configuration { kernel: self.info.name.to_owned(), message }
     }
 
+    #[cold]
     fn device_error(&self, error: crate::error::Error) -> LaunchError {
         LaunchError::Device { kernel: self.info.name.to_owned(), error }
     }
 
+    #[cold]
     fn run_error(&self, device: &Device, message: String) -> LaunchError {
         LaunchError::Run { kernel: self.info.name.to_owned(), device: device.name().to_owned(), message }
     }
