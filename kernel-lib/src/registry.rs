@@ -97,6 +97,7 @@ pub fn all_kernels() -> Vec<Entry> {
         crate::rms_norm::config::entry(),
         crate::swiglu::config::entry(),
     ];
+    all.extend(crate::quant_gemm::config::entries());
     all.extend(crate::rotary::config::entries());
     all
 }
