@@ -25,6 +25,7 @@
 //! * A launch does not wait: an error of the device may come from earlier work, as everywhere in the run time.
 
 pub mod add_rms_norm;
+pub mod argmax;
 pub mod check;
 pub mod device;
 pub mod element;
@@ -37,11 +38,13 @@ pub mod residual_add;
 pub mod rms_norm;
 pub mod rotary;
 pub mod rowwise;
+pub mod sampling;
 pub mod swiglu;
 #[cfg(test)]
 mod testing;
 
 pub use add_rms_norm::add_rms_norm;
+pub use argmax::argmax;
 pub use device::DeviceClass;
 pub use element::Activation;
 pub use embedding::{TokenIds, embedding, embedding_q8_0};
@@ -52,4 +55,5 @@ pub use registry::all_kernels;
 pub use residual_add::residual_add;
 pub use rms_norm::rms_norm;
 pub use rotary::{Pairing, rotary, rotary_in_place};
+pub use sampling::{Sampling, sample};
 pub use swiglu::{swiglu, swiglu_fused};

@@ -90,11 +90,13 @@ pub fn with_usual_facts(mut kernel: Kernel) -> Kernel {
 pub fn all_kernels() -> Vec<Entry> {
     let mut all = vec![
         crate::add_rms_norm::config::entry(),
+        crate::argmax::config::entry(),
         crate::embedding::config::entry(),
         crate::embedding::config::entry_q8_0(),
         crate::gemm::config::entry(),
         crate::residual_add::config::entry(),
         crate::rms_norm::config::entry(),
+        crate::sampling::config::entry(),
         crate::swiglu::config::entry(),
     ];
     all.extend(crate::quant_gemm::config::entries());

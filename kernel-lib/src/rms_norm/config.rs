@@ -19,18 +19,20 @@ pub struct Config {
     pub num_warps: u32,
 }
 
-/// Elements that the 32 threads of a warp hold in registers without spilling: 32 a thread, in f32.
-const ELEMENTS_PER_WARP: usize = 1024;
-/// The widest tile: 32 elements for each thread of 32 warps. Longer rows are read twice.
+/// 16 elements for each thread: a row's loads are in flight together, and 32 warps, which have 64 registers a thread, do not spill.
+const ELEMENTS_PER_WARP: usize = 512;
+/// The widest tile that a row may need: 32 warps.
 const MAX_BLOCK: usize = 32 * ELEMENTS_PER_WARP;
+/// The tile of longer rows, which are read twice: the sums that a loop carries take registers, too.
+const LOOP_BLOCK: usize = MAX_BLOCK / 2;
 /// Elements of a tile on the host: f32 tiles of 64 KB, a few of which fit the L2 cache of a core.
 const HOST_TILE: usize = 16 << 10;
 
 impl Config {
     /// The config for `rows` × `cols` on such a device.
     pub fn choose(rows: usize, cols: usize, device: DeviceClass) -> Config {
-        let block = cols.next_power_of_two().min(MAX_BLOCK);
-        let one_block = cols <= block;
+        let one_block = cols <= MAX_BLOCK;
+        let block = if one_block { cols.next_power_of_two() } else { LOOP_BLOCK };
         match device {
             DeviceClass::Host { threads } => {
                 // As many rows as fit the cache, but every thread should have some.
@@ -39,14 +41,13 @@ impl Config {
                 Config { rows: most.min(each), block, one_block, num_warps: 1 }
             }
             DeviceClass::Gpu { .. } => {
-                // 16 elements a thread keep a row's loads in flight together, and leave registers for several CTAs.
-                let num_warps = (block / (ELEMENTS_PER_WARP / 2)).clamp(1, 32) as u32;
+                let num_warps = block.div_ceil(ELEMENTS_PER_WARP) as u32;
                 Config { rows: 1, block, one_block, num_warps }
             }
         }
     }
 
-    /// More than 32 elements a thread: too many registers for a GPU.
+    /// More than 16 elements a thread: too many registers for a GPU.
     pub fn host_only(self) -> bool {
         self.rows * self.block > ELEMENTS_PER_WARP * self.num_warps as usize
     }

@@ -43,8 +43,10 @@ impl Config {
                 (warps * PAIRS_PER_WARP, warps as u32)
             }
         };
-        let heads = (tile / pairs).clamp(1, shape.heads.next_power_of_two());
-        let tokens = (tile / (pairs * heads)).clamp(1, shape.tokens.next_power_of_two());
+        // What is copied takes as many registers as what turns.
+        let width = pairs.max(rest / 2);
+        let heads = (tile / width).clamp(1, shape.heads.next_power_of_two());
+        let tokens = (tile / (width * heads)).clamp(1, shape.tokens.next_power_of_two());
         Config { tokens, heads, pairs, rest, num_warps }
     }
 
