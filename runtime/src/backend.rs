@@ -12,7 +12,6 @@ use tegula_ir::kernel::Kernel;
 use crate::device::Properties;
 use crate::error::Error;
 use crate::launch::ArgValue;
-use crate::stream::Recording;
 
 /// A stream of a backend. Backends tell theirs by `as_any`.
 pub(crate) trait RawStream: Any + Send + Sync {
@@ -26,8 +25,6 @@ pub(crate) trait RawStream: Any + Send + Sync {
     fn begin_capture(&self) -> Result<(), Error>;
     /// Ends the recording. Called exactly once after each successful `begin_capture`, also on errors in between.
     fn end_capture(&self) -> Result<Box<dyn RawGraph>, Error>;
-    /// The state of a recording, kept for `Stream`.
-    fn recording(&self) -> &Recording;
     /// For backends to find their own type.
     fn as_any(&self) -> &dyn Any;
 }

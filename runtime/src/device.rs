@@ -47,6 +47,8 @@ pub(crate) struct DeviceInner {
     compiler: RwLock<Option<Arc<dyn Compiler>>>,
     disk: RwLock<Option<Arc<DiskCache>>>,
     pub(crate) kernels: KernelCache,
+    /// See [`Device::take_turn`].
+    pub(crate) turn: Mutex<()>,
 }
 
 /// Locks, also after a panic elsewhere: every critical section of this crate leaves its data whole.
@@ -104,6 +106,7 @@ impl Device {
             compiler: RwLock::new(None),
             disk: RwLock::new(None),
             kernels: KernelCache::default(),
+            turn: Mutex::new(()),
         })))
     }
 
@@ -125,7 +128,7 @@ impl Device {
     /// A new stream, independent of the others.
     ///
     /// # Errors
-    /// With more than 63 streams at one time, or if the driver refuses.
+    /// With more than 62 streams at one time, beside the main stream, or if the driver refuses.
     pub fn new_stream(&self) -> Result<Stream, Error> {
         let raw: Arc<dyn RawStream> = self.0.backend.new_stream()?.into();
         let mut slots = lock(&self.0.slots);

@@ -1,20 +1,15 @@
 //! Graphs: recorded launches that replay at a fraction of their host-side cost.
 
-use std::sync::Mutex;
-
 use crate::backend::RawGraph;
-use crate::device::{Device, lock};
+use crate::device::Device;
 use crate::error::Error;
-use crate::stream::{Stream, Use};
+use crate::stream::{Recorded, Stream};
 
-/// Recorded work; made by [`Stream::capture`]. Keeps alive the memory that it uses.
+/// Recorded work; made by [`Device::capture`]. Keeps alive the memory that it uses.
 pub struct Graph {
     pub(crate) raw: Box<dyn RawGraph>,
-    pub(crate) uses: Vec<Use>,
+    pub(crate) uses: Vec<Recorded>,
     pub(crate) device: Device,
-    /// Held while a replay is submitted: the driver wants its graph calls one after another, and a replay from another thread must be ordered
-    /// behind all of this one.
-    pub(crate) turn: Mutex<()>,
 }
 
 impl Graph {
@@ -22,7 +17,8 @@ impl Graph {
     pub fn launch(&self, stream: &Stream) -> Result<(), Error> {
         stream.device().expect_same(&self.device, "the graph")?;
         stream.expect_not_recording("another graph")?;
-        let _turn = lock(&self.turn);
+        // Held until the replay is submitted: see `memory.rs`. It also keeps the driver's graph calls one after another, as the driver wants.
+        let _turn = self.device.take_turn();
         for (buffer, access) in &self.uses {
             buffer.order(*access, stream)?;
         }

@@ -1,19 +1,28 @@
 //! Device memory and the order of its uses.
 //!
 //! A buffer remembers, as two masks with a bit a stream, who has read it since it was last written and who wrote it last. Work that uses it
-//! on another stream first waits for those, so results never depend on luck, and memory is freed only behind its last use. On one stream this costs an atomic load an
-//! argument. The wait is for everything the other stream has been given until then, which is more than needed but never less.
+//! on another stream first waits for those, so results never depend on luck, and memory is freed only behind its last use. The wait is for everything the other stream has
+//! been given until then, which is more than needed but never less.
 //!
-//! Rejected: an event after each launch (about a microsecond each), and leaving the order to the caller as CUDA does (a missing wait
-//! would be a data race in safe code).
+//! # Threads
+//!
+//! Between looking at the masks and submitting the work, another thread must not do the same for a use that conflicts. Of tensors and whole views the borrow checker
+//! sees to that: who writes holds the only reference until the work is submitted, and readers do not conflict. So launches on one stream cost an atomic load an argument, and no lock.
+//! Two kinds of use are not covered by a borrow of the whole buffer: parts of a split view ([`Use::part`]), of which several threads may hold one each, and graphs,
+//! which use memory that nobody lends them. A split view knows that it is one; a buffer that a graph has recorded carries a mark
+//! ([`CONTENDED`]). For these, looking and submitting happen under the device's lock ([`order`] returns it), one after the other.
+//! The mark cannot come too late for work that is on its way: recording borrows the buffer, too, so what conflicts is over or has not begun.
+//!
+//! Rejected: an event after each launch (about a microsecond each); leaving the order to the caller as CUDA does (a missing wait
+//! would be a data race in safe code); a lock that all launches share (two atomic writes a launch, to one place for all threads).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use crate::backend::{RawMemory, RawStream};
 use crate::device::Device;
 use crate::error::Error;
-use crate::stream::Stream;
+use crate::stream::{Recorded, Stream};
 
 /// What work does to a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -31,17 +40,97 @@ pub(crate) struct Buffer {
     address: u64,
     /// `None` for an empty buffer, and while dropping.
     raw: Option<Box<dyn RawMemory>>,
-    /// Streams whose work since the last write is ordered behind that write, the writer among them.
+    /// Streams whose work since the last write is ordered behind that write, the writer among them; and [`CONTENDED`].
     users: AtomicU64,
     /// The stream that wrote last (or allocated).
     writer: AtomicU64,
 }
 
+/// In `users`: a graph uses the buffer, too. Set for good.
+const CONTENDED: u64 = 1 << 63;
+
+/// A use of a buffer by work that is about to be submitted.
+#[derive(Clone, Copy)]
+pub(crate) struct Use<'a> {
+    pub(crate) buffer: &'a Arc<Buffer>,
+    pub(crate) access: Access,
+    /// Through a part of a view that was split, whose other part may be somebody else's.
+    pub(crate) part: bool,
+}
+
+impl Use<'_> {
+    /// Has such work on this stream nothing to wait for, and nobody to look out for?
+    #[inline]
+    fn is_ordered(self, me: u64) -> bool {
+        let users = self.buffer.users.load(Ordering::Acquire);
+        let ordered = match self.access {
+            Access::Read => users & (CONTENDED | me) == me,
+            // The writer is one of the users.
+            Access::Write => users == me,
+        };
+        ordered && !self.part
+    }
+
+    fn is_contended(self) -> bool {
+        self.part || self.buffer.users.load(Ordering::Acquire) & CONTENDED != 0
+    }
+}
+
+/// The right to submit what [`order`] has ordered: held until that is done.
+#[must_use = "work must be submitted while this lives"]
+pub(crate) enum Turn<'a> {
+    /// Nobody can come in between.
+    Free,
+    /// The device's: see [`Device::take_turn`].
+    Device { _lock: MutexGuard<'a, ()> },
+    /// A recording's, which cannot end meanwhile.
+    Recording { _lock: MutexGuard<'a, Option<Vec<Recorded>>> },
+}
+
+/// Called before work is submitted to a stream: orders it behind what the memory it uses must wait for. A stream that records notes the uses
+/// instead; the graph orders itself at each replay.
+#[inline]
+pub(crate) fn order<'a>(
+    stream: &'a Stream,
+    uses: impl Iterator<Item = Use<'a>> + Clone,
+) -> Result<Turn<'a>, Error> {
+    let me = stream.bit();
+    if stream.recording().is_none() && uses.clone().all(|u| u.is_ordered(me)) {
+        return Ok(Turn::Free);
+    }
+    order_others(stream, uses)
+}
+
+#[cold]
+fn order_others<'a>(
+    stream: &'a Stream,
+    uses: impl Iterator<Item = Use<'a>> + Clone,
+) -> Result<Turn<'a>, Error> {
+    if let Some(recording) = stream.recording() {
+        return Ok(Turn::Recording { _lock: recording.note(uses)? });
+    }
+    let turn = match uses.clone().any(Use::is_contended) {
+        true => Turn::Device { _lock: stream.device().take_turn() },
+        false => Turn::Free,
+    };
+    for u in uses {
+        u.buffer.order(u.access, stream)?;
+    }
+    Ok(turn)
+}
+
+/// As [`order`], for work that the caller waits for: what it must wait for is waited for before, so that a turn is not held all the while.
+pub(crate) fn order_and_wait<'a>(stream: &'a Stream, u: Use<'a>) -> Result<Turn<'a>, Error> {
+    if u.is_contended() {
+        drop(order(stream, std::iter::once(u))?);
+        stream.0.raw.synchronize()?;
+    }
+    order(stream, std::iter::once(u))
+}
+
 impl Buffer {
     /// Memory with unspecified content, usable by any stream.
     pub(crate) fn alloc(device: &Device, bytes: usize, stream: &Stream) -> Result<Arc<Buffer>, Error> {
-        stream.device().expect_same(device, "the stream")?;
-        stream.expect_not_recording("an allocation")?;
         let raw = match bytes {
             0 => None,
             _ => Some(device.0.backend.alloc(bytes, &*stream.0.raw)?),
@@ -71,58 +160,38 @@ impl Buffer {
         self.raw.as_deref()
     }
 
-    /// Called before work that uses the buffer is submitted to `stream`: orders it behind what it must wait for. A stream that records notes the use instead; the graph
-    /// orders itself at each replay.
-    pub(crate) fn before(self: &Arc<Buffer>, access: Access, stream: &Stream) -> Result<(), Error> {
-        if stream.recording().is_active() {
-            stream.recording().note(self, access);
-            return Ok(());
-        }
-        self.order(access, stream)
+    /// Marks the buffer as used by a graph. The caller has the device's turn.
+    pub(crate) fn contend(&self) {
+        self.users.fetch_or(CONTENDED, Ordering::AcqRel);
     }
 
-    /// Is such work on the stream, which does not record, ordered already?
-    #[inline]
-    pub(crate) fn is_ordered(&self, access: Access, stream: &Stream) -> bool {
-        let (me, users) = (stream.bit(), self.users.load(Ordering::Acquire));
-        match access {
-            Access::Read => users & me != 0,
-            // The writer is one of the users.
-            Access::Write => users == me,
-        }
-    }
-
-    /// As [`Buffer::before`] for a stream that does not record.
-    #[inline]
+    /// Orders a use on a stream that does not record. If the use is contended, the caller has the device's turn.
     pub(crate) fn order(&self, access: Access, stream: &Stream) -> Result<(), Error> {
         let me = stream.bit();
+        let users = self.users.load(Ordering::Acquire);
         match access {
             Access::Read => {
                 // Set after the wait has been submitted: another thread that sees the bit submits behind the wait.
-                if self.users.load(Ordering::Acquire) & me == 0 {
+                if users & me == 0 {
                     self.wait_for(self.writer.load(Ordering::Acquire) & !me, stream)?;
                     self.users.fetch_or(me, Ordering::AcqRel);
                 }
             }
             Access::Write => {
-                let others = self.users.load(Ordering::Acquire) & !me;
-                if others != 0 {
-                    self.wait_for(others, stream)?;
-                }
-                // A writer holds the only reference to the tensor: no other thread is here.
-                self.users.store(me, Ordering::Release);
+                self.wait_for(users & !(CONTENDED | me), stream)?;
+                // No other thread is here: a writer holds the only reference, or the turn.
+                self.users.store(users & CONTENDED | me, Ordering::Release);
                 self.writer.store(me, Ordering::Release);
             }
         }
         Ok(())
     }
 
-    #[cold]
     fn wait_for(&self, streams: u64, stream: &Stream) -> Result<(), Error> {
         self.each_stream(streams, |other| stream.0.raw.wait_for(other))
     }
 
-    /// Calls `f` on the streams of a mask that still exist. One that records is left out: it was waited for when it began.
+    /// Calls `f` on the streams of a mask that still exist.
     fn each_stream(
         &self,
         mut streams: u64,
@@ -131,9 +200,7 @@ impl Buffer {
         while streams != 0 {
             let slot = streams.trailing_zeros();
             streams &= streams - 1;
-            if let Some(other) = self.device.stream_in_slot(slot)
-                && !other.recording().is_active()
-            {
+            if let Some(other) = self.device.stream_in_slot(slot) {
                 f(&*other)?;
             }
         }
@@ -144,12 +211,11 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
-        let users = *self.users.get_mut() | *self.writer.get_mut();
+        let users = (*self.users.get_mut() & !CONTENDED) | *self.writer.get_mut();
         let backend = &self.device.0.backend;
         // Used by one stream alone: free it there. Otherwise on a stream of its own, behind them all.
         if users.is_power_of_two()
             && let Some(only) = self.device.stream_in_slot(users.trailing_zeros())
-            && !only.recording().is_active()
         {
             backend.free(raw, &*only);
             return;
@@ -171,9 +237,10 @@ mod tests {
         Device::testing_logged(Arc::new(|_, _| ()))
     }
 
-    /// What was logged since the last call.
+    /// What was logged since the last call, but for the work itself.
     fn said(log: &Log) -> Vec<String> {
-        std::mem::take(&mut *log.lock().unwrap())
+        let all = std::mem::take(&mut *log.lock().unwrap());
+        all.into_iter().filter(|line| !line.starts_with("use ")).collect()
     }
 
     fn read(t: &Tensor<f32>, to: &mut Tensor<f32>, stream: &Stream) {
@@ -245,45 +312,68 @@ mod tests {
     #[test]
     fn a_graph_keeps_memory_and_orders_its_replays() {
         let (device, log) = device();
-        let (s, t) = (device.new_stream().unwrap(), device.new_stream().unwrap());
+        let t = device.new_stream().unwrap();
         let a = device.zeros::<f32>(&[8]).unwrap();
         let mut b = device.zeros::<f32>(&[8]).unwrap();
-        let graph = s.capture(|| b.copy_from(&a.view(), &s)).unwrap();
+        let graph = device.capture(|s| b.copy_from(&a.view(), s)).unwrap();
         assert_eq!(said(&log), Vec::<String>::new(), "nothing has run, so nothing waits");
         drop(a);
         assert_eq!(said(&log), Vec::<String>::new(), "the graph keeps it");
         graph.launch(&t).unwrap();
-        assert_eq!(said(&log), ["wait 3 0", "wait 3 0", "graph 3"]);
+        assert_eq!(said(&log), ["wait 2 0", "wait 2 0", "graph 2"]);
         b.fill_zero(&device.stream()).unwrap();
-        assert_eq!(said(&log), ["wait 0 3"]);
+        assert_eq!(said(&log), ["wait 0 2"]);
         drop(graph);
-        assert_eq!(said(&log), ["wait 1 0", "wait 1 3", "free 1"]);
+        assert_eq!(said(&log), ["wait 1 0", "wait 1 2", "free 1"]);
     }
 
     #[test]
-    fn what_cannot_be_recorded_is_refused_and_the_stream_recovers() {
-        let (device, _) = device();
-        let main = device.stream();
-        let result = main.capture(|| device.alloc::<f32>(&[8]).map(drop));
-        assert!(result.is_err_and(|e| e.to_string().contains("an allocation cannot be recorded")));
-        let a = device.zeros::<f32>(&[8]).unwrap();
-        let result = main.capture(|| a.to_vec().map(drop));
-        assert!(result.is_err_and(|e| e.to_string().contains("a copy to the host")));
-        let result = main.capture(|| main.capture(|| Ok::<_, Error>(())).map(drop));
-        assert!(result.is_err(), "recording twice");
+    fn what_cannot_be_recorded_is_refused_or_done_at_once() {
+        let (device, log) = device();
+        let refused = |work: fn(&Stream) -> Result<(), Error>, what: &str| {
+            let result = device.capture(work);
+            assert!(result.is_err_and(|e| e.to_string().contains(what)), "{what}");
+        };
+        refused(|s| s.synchronize(), "waiting for the stream cannot be recorded");
+        refused(|s| s.record().map(drop), "an event cannot be recorded");
+        let graph = device.capture(|_| Ok::<_, Error>(())).unwrap();
+        assert!(device.capture(|s| graph.launch(s)).is_err());
+
+        said(&log);
+        let graph = device.capture(|_| device.zeros::<f32>(&[8])?.to_vec().map(drop)).unwrap();
+        assert_eq!(said(&log), ["free 0"]);
+        graph.launch(&device.stream()).unwrap();
+        assert_eq!(said(&log), ["graph 0"]);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _ = main.capture(|| -> Result<(), Error> { panic!("in the middle") });
+            let _ = device.capture(|_| -> Result<(), Error> { panic!("in the middle") });
         }));
-        assert!(panicked.is_err());
-        assert!(main.capture(|| Ok::<_, Error>(())).is_ok());
-        assert_eq!(a.to_vec().unwrap().len(), 8);
+        assert!(panicked.is_err() && device.capture(|_| Ok::<_, Error>(())).is_ok());
+    }
+
+    #[test]
+    fn a_stream_that_has_recorded_takes_no_more_work() {
+        let (device, _) = device();
+        let mut a = device.zeros::<f32>(&[8]).unwrap();
+        let mut kept = None;
+        let graph = device.capture(|s| {
+            kept = Some(s.clone());
+            a.fill_zero(s)
+        });
+        let mut kept = kept.unwrap();
+        assert!(a.fill_zero(&kept).is_err_and(|e| e.to_string().contains("is a graph already")));
+        assert!(graph.unwrap().launch(&device.stream()).is_ok());
+        let failed = device.capture(|s| {
+            kept.clone_from(s);
+            Err::<(), _>(Error::Unsupported("no".to_owned()))
+        });
+        assert!(failed.is_err() && a.fill_zero(&kept).is_err());
     }
 
     #[test]
     fn streams_run_out_politely() {
         let (device, _) = device();
-        let streams: Vec<_> = (0..63).map(|_| device.new_stream().unwrap()).collect();
-        assert!(device.new_stream().is_err_and(|e| e.to_string().contains("at most 64 streams")));
+        let streams: Vec<_> = (0..62).map(|_| device.new_stream().unwrap()).collect();
+        assert!(device.new_stream().is_err_and(|e| e.to_string().contains("at most 63 streams")));
         drop(streams);
         assert!(device.new_stream().is_ok());
     }

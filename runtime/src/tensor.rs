@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::launch::facts::Facts;
 use crate::layout::{Layout, count};
-use crate::memory::{Access, Buffer};
+use crate::memory::{Access, Buffer, Use, order, order_and_wait};
 use crate::stream::Stream;
 
 /// Device memory with a shape. Row-major when made; [`Tensor::view`] gives strided parts.
@@ -46,6 +46,8 @@ pub struct TensorViewMut<'a, T: Element> {
 pub(crate) enum Source<'a> {
     /// A tensor's.
     Buffer(&'a Arc<Buffer>),
+    /// A tensor's that was split: see [`Use::part`].
+    Part(&'a Arc<Buffer>),
     /// Somebody else's: the device and the address of element 0. Ordering work on it is their business.
     Raw(&'a Device, u64),
 }
@@ -54,7 +56,7 @@ impl<'a> Source<'a> {
     #[inline]
     pub(crate) fn device(self) -> &'a Device {
         match self {
-            Source::Buffer(b) => b.device(),
+            Source::Buffer(b) | Source::Part(b) => b.device(),
             Source::Raw(d, _) => d,
         }
     }
@@ -63,15 +65,24 @@ impl<'a> Source<'a> {
     #[inline]
     pub(crate) fn address(self, layout: &Layout, element_bytes: usize) -> u64 {
         let base = match self {
-            Source::Buffer(b) => b.address(),
+            Source::Buffer(b) | Source::Part(b) => b.address(),
             Source::Raw(_, address) => address,
         };
         base + (layout.offset * element_bytes) as u64
     }
 
-    fn buffer(self, what: &str) -> Result<&'a Arc<Buffer>, Error> {
+    /// The same memory, of which others may hold another part.
+    fn split(self) -> Source<'a> {
         match self {
-            Source::Buffer(b) => Ok(b),
+            Source::Buffer(b) | Source::Part(b) => Source::Part(b),
+            Source::Raw(..) => self,
+        }
+    }
+
+    fn used(self, access: Access, what: &str) -> Result<Use<'a>, Error> {
+        match self {
+            Source::Buffer(buffer) => Ok(Use { buffer, access, part: false }),
+            Source::Part(buffer) => Ok(Use { buffer, access, part: true }),
             Source::Raw(..) => Err(Error::Unsupported(format!(
                 "{what} a view made from a raw pointer is not possible: use the owner's means"
             ))),
@@ -370,7 +381,8 @@ impl<'a, T: Element> TensorViewMut<'a, T> {
     ) -> Result<(TensorViewMut<'a, T>, TensorViewMut<'a, T>), Error> {
         let left = self.layout.slice(axis, 0, middle)?;
         let right = self.layout.slice(axis, middle, self.layout.dims()[axis])?;
-        Ok((TensorViewMut::new(self.source, left), TensorViewMut::new(self.source, right)))
+        let source = self.source.split();
+        Ok((TensorViewMut::new(source, left), TensorViewMut::new(source, right)))
     }
 
     pub(crate) fn raw(
@@ -387,18 +399,17 @@ impl<'a, T: Element> TensorViewMut<'a, T> {
     /// # Errors
     /// If the number of values differs, or the view is not contiguous.
     pub fn copy_from_slice(&mut self, values: &[T]) -> Result<(), Error> {
-        let buffer = self.source.buffer("writing to")?;
+        let target = self.source.used(Access::Write, "writing to")?;
         self.expect_contiguous("copying into")?;
         if values.len() != self.len() {
             return Err(Error::Shape(format!("{} values do not fill {self:?}", values.len())));
         }
-        let stream = self.device().stream();
-        stream.expect_not_recording("a copy from the host")?;
-        buffer.before(Access::Write, &stream)?;
-        let Some(raw) = buffer.raw().filter(|_| !values.is_empty()) else { return Ok(()) };
+        let Some(raw) = target.buffer.raw().filter(|_| !values.is_empty()) else { return Ok(()) };
         let offset = self.layout.offset * size_of::<T::Storage>();
         let stored: Vec<T::Storage> = values.iter().map(|v| v.to_storage()).collect();
-        buffer.device().0.backend.write(raw, offset, bytemuck::cast_slice(&stored), &*stream.0.raw)
+        let stream = self.device().stream();
+        let _turn = order_and_wait(&stream, target)?;
+        self.device().0.backend.write(raw, offset, bytemuck::cast_slice(&stored), &*stream.0.raw)
     }
 
     /// Overwrites all elements by zeros, on a stream.
@@ -406,19 +417,20 @@ impl<'a, T: Element> TensorViewMut<'a, T> {
     /// # Errors
     /// If the view is not contiguous.
     pub fn fill_zero(&mut self, stream: &Stream) -> Result<(), Error> {
-        let buffer = self.source.buffer("filling")?;
+        let target = self.source.used(Access::Write, "filling")?;
         self.expect_contiguous("filling")?;
-        stream.device().expect_same(buffer.device(), "the tensor")?;
-        buffer.before(Access::Write, stream)?;
-        let Some(raw) = buffer.raw().filter(|_| !self.is_empty()) else { return Ok(()) };
+        stream.device().expect_same(self.device(), "the tensor")?;
+        let Some(raw) = target.buffer.raw().filter(|_| !self.is_empty()) else { return Ok(()) };
         let (offset, bytes) =
             (self.layout.offset * size_of::<T::Storage>(), self.len() * size_of::<T::Storage>());
-        buffer.device().0.backend.fill(raw, offset, bytes, 0, &*stream.0.raw)
+        let _turn = order(stream, std::iter::once(target))?;
+        self.device().0.backend.fill(raw, offset, bytes, 0, &*stream.0.raw)
     }
 
     /// Overwrites all elements by those of a view of the same shape and device, on a stream. Both must be contiguous.
     pub fn copy_from(&mut self, from: &TensorView<'_, T>, stream: &Stream) -> Result<(), Error> {
-        let (to, source) = (self.source.buffer("copying into")?, from.source.buffer("copying from")?);
+        let to = self.source.used(Access::Write, "copying into")?;
+        let source = from.source.used(Access::Read, "copying from")?;
         if self.shape() != from.shape() {
             return Err(Error::Shape(format!("{from:?} cannot be copied into {self:?}: the shapes differ")));
         }
@@ -426,18 +438,18 @@ impl<'a, T: Element> TensorViewMut<'a, T> {
         if !from.is_contiguous() {
             return Err(not_contiguous("copying from", &from.layout));
         }
-        stream.device().expect_same(to.device(), "the target")?;
-        stream.device().expect_same(source.device(), "the source")?;
-        source.before(Access::Read, stream)?;
-        to.before(Access::Write, stream)?;
-        let (Some(source), Some(to), false) = (source.raw(), to.raw(), self.is_empty()) else {
+        stream.device().expect_same(self.device(), "the target")?;
+        stream.device().expect_same(from.device(), "the source")?;
+        let (Some(source_raw), Some(to_raw), false) = (source.buffer.raw(), to.buffer.raw(), self.is_empty())
+        else {
             return Ok(());
         };
+        let _turn = order(stream, [source, to].into_iter())?;
         let at = |l: &Layout| l.offset * size_of::<T::Storage>();
         let backend = &stream.device().0.backend;
         backend.copy(
-            (source, at(&from.layout)),
-            (to, at(&self.layout)),
+            (source_raw, at(&from.layout)),
+            (to_raw, at(&self.layout)),
             self.len() * size_of::<T::Storage>(),
             &*stream.0.raw,
         )
@@ -458,15 +470,15 @@ fn not_contiguous(what: &str, layout: &Layout) -> Error {
 
 /// Copies a view to the host: its span in one piece, then picked apart if it is strided.
 fn read_view<T: Element>(source: Source<'_>, layout: &Layout) -> Result<Vec<T>, Error> {
-    let buffer = source.buffer("reading")?;
-    let stream = buffer.device().stream();
-    stream.expect_not_recording("a copy to the host")?;
-    buffer.before(Access::Read, &stream)?;
-    let Some(raw) = buffer.raw().filter(|_| layout.count() > 0) else { return Ok(Vec::new()) };
+    let source = source.used(Access::Read, "reading")?;
+    let Some(raw) = source.buffer.raw().filter(|_| layout.count() > 0) else { return Ok(Vec::new()) };
     let mut span = vec![T::Storage::default(); layout.span()];
-    let backend = &buffer.device().0.backend;
+    let device = source.buffer.device();
     let offset = layout.offset * size_of::<T::Storage>();
-    backend.read(raw, offset, bytemuck::cast_slice_mut(&mut span), &*stream.0.raw)?;
+    let stream = device.stream();
+    let turn = order_and_wait(&stream, source)?;
+    device.0.backend.read(raw, offset, bytemuck::cast_slice_mut(&mut span), &*stream.0.raw)?;
+    drop(turn);
     if layout.is_contiguous() {
         return Ok(span.into_iter().map(T::from_storage).collect());
     }

@@ -4,21 +4,25 @@
 //! hands the packed arguments to a function.
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::backend::{Backend, Code, Executable, LaunchConfig, RawEvent, RawGraph, RawMemory, RawStream};
 use crate::device::{Device, Properties, lock};
 use crate::error::Error;
-use crate::launch::ArgValue;
+use crate::launch::{Arg, ArgValue};
+use crate::memory::Access;
 use crate::pack::Packing;
-use crate::stream::Recording;
 
 /// Called with the grid and the packed arguments of each launch.
 pub type Submit = Arc<dyn Fn([u32; 3], &[u8]) + Send + Sync>;
 
 /// What streams were told.
 pub type Log = Arc<Mutex<Vec<String>>>;
+
+/// A piece of work that uses memory: what it does to which addresses.
+type Uses = Vec<(Access, Range<u64>)>;
 
 impl Device {
     /// A device that runs nothing.
@@ -28,58 +32,102 @@ impl Device {
 
     /// A device that hands its launches to a function.
     pub fn testing_with(submit: Submit) -> Device {
-        Device::testing_logged(submit).0
+        Device::testing_device(submit, None)
     }
 
     /// A device that also says what its streams were told, in order: `wait 2 0` (stream 2 waits for the work of stream 0), `free 2` (memory is
-    /// freed behind the work of stream 2), `graph 0`. Stream 0 is the main stream, 1 frees memory, others count up.
+    /// freed behind the work of stream 2), `graph 0`, `use 2 r1000+64 w2000+64` (work of stream 2 reads and writes these bytes; of a replayed graph
+    /// there is one for each piece of work). Stream 0 is the main stream, 1 frees memory, others count up.
     pub fn testing_logged(submit: Submit) -> (Device, Log) {
+        let log = Log::default();
+        (Device::testing_device(submit, Some(log.clone())), log)
+    }
+
+    fn testing_device(submit: Submit, log: Option<Log>) -> Device {
         let properties = Properties {
             name: "testing".to_owned(),
             target: Some("sm_90a".to_owned()),
             ..Properties::default()
         };
-        let log = Log::default();
-        let backend = Testing { properties, submit, log: log.clone(), next_stream: AtomicU64::new(0) };
-        (Device::from_backend(Box::new(backend)).expect("nothing here can fail"), log)
+        let (next_stream, next_address) = (AtomicU64::new(0), AtomicU64::new(ALIGNMENT));
+        let backend = Testing { properties, submit, log, next_stream, next_address };
+        Device::from_backend(Box::new(backend)).expect("nothing here can fail")
     }
 }
+
+/// Addresses that are given out are multiples of this, as a driver's are.
+const ALIGNMENT: u64 = 256;
 
 struct Testing {
     properties: Properties,
     submit: Submit,
-    log: Log,
+    log: Option<Log>,
     next_stream: AtomicU64,
+    /// No address is given out twice, so that the log is unambiguous.
+    next_address: AtomicU64,
 }
 
 struct TestStream {
     number: u64,
-    log: Log,
-    recording: Recording,
+    log: Option<Log>,
+    /// What has been recorded, while recording.
+    tape: Mutex<Option<Vec<Uses>>>,
 }
 
-struct TestMemory(Mutex<Vec<u8>>);
+struct TestMemory {
+    address: u64,
+    bytes: Mutex<Vec<u8>>,
+}
+
 struct TestEvent;
-struct TestGraph;
+struct TestGraph(Vec<Uses>);
 
 struct TestKernel {
     packing: Packing,
     submit: Submit,
 }
 
-fn number(stream: &dyn RawStream) -> u64 {
-    stream.as_any().downcast_ref::<TestStream>().map_or(u64::MAX, |s| s.number)
+fn of(stream: &dyn RawStream) -> &TestStream {
+    stream.as_any().downcast_ref().expect("a stream of this device")
 }
 
-/// Logs something that a stream was told. Launches are not logged: they are measured.
-fn tell(stream: &dyn RawStream, what: &str) {
-    if let Some(s) = stream.as_any().downcast_ref::<TestStream>() {
-        lock(&s.log).push(format!("{what} {}", s.number));
+impl TestStream {
+    fn tell(&self, what: std::fmt::Arguments<'_>) {
+        if let Some(log) = &self.log {
+            lock(log).push(what.to_string());
+        }
+    }
+
+    /// Does work, as far as the log is concerned. Nothing without one: launches are measured.
+    fn work(&self, uses: impl FnOnce() -> Uses) {
+        if self.log.is_none() {
+            return;
+        }
+        // Between ordering and submitting: a chance for other threads to do what they must not.
+        std::thread::yield_now();
+        match &mut *lock(&self.tape) {
+            Some(tape) => tape.push(uses()),
+            None => self.tell(format_args!("use {}{}", self.number, words(&uses()))),
+        }
     }
 }
 
+fn words(uses: &Uses) -> String {
+    let word = |(access, at): &(Access, Range<u64>)| {
+        let letter = if *access == Access::Read { 'r' } else { 'w' };
+        format!(" {letter}{}+{}", at.start, at.end - at.start)
+    };
+    uses.iter().map(word).collect()
+}
+
+/// The addresses of a piece of memory.
+fn range(memory: &dyn RawMemory, at: usize, bytes: usize) -> Range<u64> {
+    let start = memory.address() + at as u64;
+    start..start + bytes as u64
+}
+
 fn bytes(memory: &dyn RawMemory) -> &Mutex<Vec<u8>> {
-    &memory.as_any().downcast_ref::<TestMemory>().expect("memory of this device").0
+    &memory.as_any().downcast_ref::<TestMemory>().expect("memory of this device").bytes
 }
 
 impl RawStream for TestStream {
@@ -87,20 +135,18 @@ impl RawStream for TestStream {
         Ok(())
     }
     fn wait_for(&self, other: &dyn RawStream) -> Result<(), Error> {
-        lock(&self.log).push(format!("wait {} {}", self.number, number(other)));
+        self.tell(format_args!("wait {} {}", self.number, of(other).number));
         Ok(())
     }
     fn record(&self) -> Result<Box<dyn RawEvent>, Error> {
         Ok(Box::new(TestEvent))
     }
     fn begin_capture(&self) -> Result<(), Error> {
+        *lock(&self.tape) = Some(Vec::new());
         Ok(())
     }
     fn end_capture(&self) -> Result<Box<dyn RawGraph>, Error> {
-        Ok(Box::new(TestGraph))
-    }
-    fn recording(&self) -> &Recording {
-        &self.recording
+        Ok(Box::new(TestGraph(lock(&self.tape).take().unwrap_or_default())))
     }
     fn as_any(&self) -> &dyn Any {
         self
@@ -127,14 +173,16 @@ impl RawEvent for TestEvent {
 
 impl RawGraph for TestGraph {
     fn launch(&self, stream: &dyn RawStream) -> Result<(), Error> {
-        tell(stream, "graph");
+        let stream = of(stream);
+        stream.tell(format_args!("graph {}", stream.number));
+        self.0.iter().for_each(|uses| stream.work(|| uses.clone()));
         Ok(())
     }
 }
 
 impl RawMemory for TestMemory {
     fn address(&self) -> u64 {
-        0x1000
+        self.address
     }
     fn as_any(&self) -> &dyn Any {
         self
@@ -146,8 +194,15 @@ impl Executable for TestKernel {
         &self,
         args: &[ArgValue<'_>],
         config: &LaunchConfig,
-        _stream: &dyn RawStream,
+        stream: &dyn RawStream,
     ) -> Result<(), String> {
+        of(stream).work(|| {
+            let memory = args.iter().filter_map(|arg| match &arg.0 {
+                Arg::View(v) => Some((v.memory.access, v.memory.address..v.memory.address + v.span_bytes())),
+                _ => None,
+            });
+            memory.collect()
+        });
         self.packing.with_packed(args, |block| {
             (self.submit)(config.grid, block);
             Ok(())
@@ -161,23 +216,34 @@ impl Backend for Testing {
     }
     fn new_stream(&self) -> Result<Box<dyn RawStream>, Error> {
         let number = self.next_stream.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(TestStream { number, log: self.log.clone(), recording: Recording::default() }))
+        Ok(Box::new(TestStream { number, log: self.log.clone(), tape: Mutex::new(None) }))
     }
     fn alloc(&self, bytes: usize, _stream: &dyn RawStream) -> Result<Box<dyn RawMemory>, Error> {
         if bytes > 1 << 32 {
             let device = self.properties.name.clone();
             return Err(Error::OutOfMemory { device, requested: bytes, free: Some(1 << 32) });
         }
-        Ok(Box::new(TestMemory(Mutex::new(vec![0xcd; bytes]))))
+        let taken = (bytes as u64).next_multiple_of(ALIGNMENT);
+        let address = self.next_address.fetch_add(taken, Ordering::Relaxed);
+        Ok(Box::new(TestMemory { address, bytes: Mutex::new(vec![0xcd; bytes]) }))
     }
     fn free(&self, _memory: Box<dyn RawMemory>, stream: &dyn RawStream) {
-        tell(stream, "free");
+        let stream = of(stream);
+        stream.tell(format_args!("free {}", stream.number));
     }
-    fn write(&self, to: &dyn RawMemory, at: usize, from: &[u8], _: &dyn RawStream) -> Result<(), Error> {
+    fn write(&self, to: &dyn RawMemory, at: usize, from: &[u8], stream: &dyn RawStream) -> Result<(), Error> {
+        of(stream).work(|| vec![(Access::Write, range(to, at, from.len()))]);
         lock(bytes(to))[at..at + from.len()].copy_from_slice(from);
         Ok(())
     }
-    fn read(&self, from: &dyn RawMemory, at: usize, to: &mut [u8], _: &dyn RawStream) -> Result<(), Error> {
+    fn read(
+        &self,
+        from: &dyn RawMemory,
+        at: usize,
+        to: &mut [u8],
+        stream: &dyn RawStream,
+    ) -> Result<(), Error> {
+        of(stream).work(|| vec![(Access::Read, range(from, at, to.len()))]);
         to.copy_from_slice(&lock(bytes(from))[at..at + to.len()]);
         Ok(())
     }
@@ -186,8 +252,10 @@ impl Backend for Testing {
         (from, from_at): (&dyn RawMemory, usize),
         (to, to_at): (&dyn RawMemory, usize),
         n: usize,
-        _stream: &dyn RawStream,
+        stream: &dyn RawStream,
     ) -> Result<(), Error> {
+        of(stream)
+            .work(|| vec![(Access::Read, range(from, from_at, n)), (Access::Write, range(to, to_at, n))]);
         let piece = lock(bytes(from))[from_at..from_at + n].to_vec();
         lock(bytes(to))[to_at..to_at + n].copy_from_slice(&piece);
         Ok(())
@@ -198,8 +266,9 @@ impl Backend for Testing {
         at: usize,
         n: usize,
         value: u8,
-        _: &dyn RawStream,
+        stream: &dyn RawStream,
     ) -> Result<(), Error> {
+        of(stream).work(|| vec![(Access::Write, range(to, at, n))]);
         lock(bytes(to))[at..at + n].fill(value);
         Ok(())
     }

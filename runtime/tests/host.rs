@@ -125,11 +125,11 @@ fn graphs_run_what_was_recorded_with_what_memory_holds_then() {
     let mut x = device.from_vec(ramp(6), &[2, 3]).unwrap();
     let mut y = device.zeros::<f32>(&[2, 3]).unwrap();
     let mut z = device.zeros::<f32>(&[2, 3]).unwrap();
-    let graph = stream
-        .capture(|| {
-            scale(&x, &mut y, 2.0, 4).grid(2).launch(&stream)?;
-            z.copy_from(&y.view(), &stream)?;
-            y.fill_zero(&stream)?;
+    let graph = device
+        .capture(|s| {
+            scale(&x, &mut y, 2.0, 4).grid(2).launch(s)?;
+            z.copy_from(&y.view(), s)?;
+            y.fill_zero(s)?;
             Ok::<_, LaunchError>(())
         })
         .unwrap();

@@ -18,7 +18,7 @@ pub(super) struct CudaGraph {
 
 // SAFETY: the driver's graph calls may come from any thread.
 unsafe impl Send for CudaGraph {}
-// SAFETY: as above; `launch` is the only call on a shared graph, and `Graph`, which owns it, makes one at a time (CUDA Driver API, "Graph object
+// SAFETY: as above; `launch` is the only call on a shared graph, and `Graph`, which owns it, makes it in the device's turn only (CUDA Driver API, "Graph object
 // thread safety").
 unsafe impl Sync for CudaGraph {}
 

@@ -12,14 +12,12 @@ use super::graph::CudaGraph;
 use crate::backend::{RawEvent, RawGraph, RawStream};
 use crate::device::lock;
 use crate::error::Error;
-use crate::stream::Recording;
 
 pub(super) struct CudaStream {
     pub(super) raw: sys::CUstream,
     pub(super) context: Arc<Context>,
     /// Marks, again and again, the end of this stream's work for others to wait for. A wait takes the mark as it is when the wait is submitted.
     fence: Mutex<CudaEvent>,
-    recording: Recording,
     /// The number of the kernel launched last, for messages.
     last: AtomicU32,
 }
@@ -44,7 +42,7 @@ impl CudaStream {
             }
         };
         let last = AtomicU32::new(u32::MAX);
-        Ok(CudaStream { raw, context, fence: Mutex::new(fence), recording: Recording::default(), last })
+        Ok(CudaStream { raw, context, fence: Mutex::new(fence), last })
     }
 
     #[inline]
@@ -125,10 +123,6 @@ impl RawStream for CudaStream {
         let graph =
             unsafe { stream::end_capture(self.raw) }.map_err(|e| self.error("cuStreamEndCapture", e.0))?;
         Ok(Box::new(CudaGraph::new(graph, self.context.clone())?))
-    }
-
-    fn recording(&self) -> &Recording {
-        &self.recording
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -7,14 +7,12 @@ use std::time::Instant;
 use crate::backend::{RawEvent, RawGraph, RawStream};
 use crate::device::lock;
 use crate::error::Error;
-use crate::stream::Recording;
 
 /// A piece of work that can be done again.
 type Work = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct HostStream {
-    recording: Recording,
     /// What has been recorded, while recording.
     tape: Mutex<Option<Vec<Work>>>,
 }
@@ -28,7 +26,7 @@ impl HostStream {
     }
 
     pub(super) fn is_recording(&self) -> bool {
-        self.recording.is_active()
+        lock(&self.tape).is_some()
     }
 
     /// Does the work, or records it.
@@ -64,10 +62,6 @@ impl RawStream for HostStream {
 
     fn end_capture(&self) -> Result<Box<dyn RawGraph>, Error> {
         Ok(Box::new(HostGraph(lock(&self.tape).take().unwrap_or_default())))
-    }
-
-    fn recording(&self) -> &Recording {
-        &self.recording
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -13,7 +13,7 @@ use tegula_ir::types::{Elem, Type};
 use super::facts::Facts;
 use crate::device::Device;
 use crate::layout::Layout;
-use crate::memory::{Access, Buffer};
+use crate::memory::{Access, Buffer, Use};
 use crate::tensor::{Source, Tensor, TensorView, TensorViewMut};
 
 /// A value that kernels take for a parameter of type `P` (one of the DSL's `View`, `ViewMut`, `Ptr`, `PtrMut`, `Scalar`). It borrows
@@ -57,6 +57,8 @@ pub(crate) struct MemoryArg<'a> {
 enum Owner<'a> {
     /// Ours: ordered and kept alive.
     Buffer(&'a Arc<Buffer>),
+    /// A part of ours: see [`Use::part`].
+    Part(&'a Arc<Buffer>),
     /// Somebody else's, on this device.
     Other(&'a Device),
 }
@@ -105,6 +107,7 @@ impl<'a> MemoryArg<'a> {
     fn new<T: Element>(source: Source<'a>, layout: &Layout, access: Access) -> MemoryArg<'a> {
         let owner = match source {
             Source::Buffer(b) => Owner::Buffer(b),
+            Source::Part(b) => Owner::Part(b),
             Source::Raw(d, _) => Owner::Other(d),
         };
         MemoryArg { address: source.address(layout, size_of::<T::Storage>()), elem: T::ELEM, access, owner }
@@ -113,15 +116,17 @@ impl<'a> MemoryArg<'a> {
     #[inline]
     pub(crate) fn device(&self) -> &'a Device {
         match self.owner {
-            Owner::Buffer(b) => b.device(),
+            Owner::Buffer(b) | Owner::Part(b) => b.device(),
             Owner::Other(d) => d,
         }
     }
 
+    /// The use of our memory that the launch makes of it.
     #[inline]
-    pub(crate) fn buffer(&self) -> Option<&'a Arc<Buffer>> {
+    pub(crate) fn used(&self) -> Option<Use<'a>> {
         match self.owner {
-            Owner::Buffer(b) => Some(b),
+            Owner::Buffer(buffer) => Some(Use { buffer, access: self.access, part: false }),
+            Owner::Part(buffer) => Some(Use { buffer, access: self.access, part: true }),
             Owner::Other(_) => None,
         }
     }
@@ -136,6 +141,14 @@ impl ViewArg<'_> {
             LayoutArg::Small { rank, dims, .. } => &dims[..*rank as usize],
             LayoutArg::Boxed(l) => l.dims(),
         }
+    }
+
+    /// Bytes from element 0 to the end of the last element.
+    pub(crate) fn span_bytes(&self) -> u64 {
+        let last: usize =
+            self.dims().iter().zip(self.strides()).map(|(&d, &s)| d.saturating_sub(1) * s).sum();
+        let elements = if self.dims().contains(&0) { 0 } else { last + 1 };
+        (elements * self.memory.elem.size_of().unwrap_or(1)) as u64
     }
 
     /// The strides, in elements.

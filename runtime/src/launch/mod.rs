@@ -38,10 +38,10 @@ pub use grid::{Extent, Grid};
 pub(crate) use key::Key;
 pub use key::{KernelInfo, KernelKey};
 
-use self::args::MemoryArg;
 use crate::backend::{Executable, LaunchConfig};
 use crate::device::Device;
 use crate::error::LaunchError;
+use crate::memory;
 use crate::stream::Stream;
 
 /// Builds a kernel in tile IR. Implemented for closures that return a kernel or errors to show.
@@ -128,7 +128,7 @@ pub struct Launch<'a, const N: usize, S> {
     /// None yet is not one program: a forgotten grid would compute a part of the result, silently.
     grid: Option<Grid>,
     hints: HintOverrides,
-    /// Not `Sync`: see above, and `Buffer::order`.
+    /// Not `Sync`: see above, and `memory.rs`.
     one_thread: PhantomData<Cell<()>>,
 }
 
@@ -197,13 +197,8 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
         if grid.contains(&0) {
             return Ok(());
         }
-        // A first look at all, since on one stream there is nothing to do.
-        let ready =
-            |memory: &MemoryArg<'_>| memory.buffer().is_none_or(|b| b.is_ordered(memory.access, stream));
-        let all_ready = self.args.iter().all(|arg| arg.memory().is_none_or(ready));
-        if !all_ready || stream.recording().is_active() {
-            self.order(stream)?;
-        }
+        let uses = self.args.iter().filter_map(|arg| arg.memory()?.used());
+        let _turn = memory::order(stream, uses).map_err(|e| self.device_error(e))?;
         let config = LaunchConfig { grid };
         executable
             .launch(&self.args, &config, &*stream.0.raw)
@@ -234,17 +229,6 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
             Some(executable) => Ok(executable),
             None => self.prepare(key, &facts, device),
         }
-    }
-
-    /// Orders the launch behind what its arguments' memory must wait for.
-    #[cold]
-    fn order(&self, stream: &Stream) -> Result<(), LaunchError> {
-        for memory in self.args.iter().filter_map(|arg| arg.memory()) {
-            if let Some(buffer) = memory.buffer() {
-                buffer.before(memory.access, stream).map_err(|e| self.device_error(e))?;
-            }
-        }
-        Ok(())
     }
 
     #[inline]

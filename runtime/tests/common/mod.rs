@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tegula_ir::artifact::{AbiSlot, CompileError, CompiledKernel, Compiler};
 use tegula_ir::{Elem, Kernel, Type};
-use tegula_runtime::{ArgValue, KernelInfo, KernelKey, Launch, Stage, Tensor};
+use tegula_runtime::{ArgValue, KernelInfo, KernelKey, Launch, Stage, Tensor, TensorView, TensorViewMut};
 
 pub static SCALE: KernelInfo =
     KernelInfo::new("common::scale", "scale", &["x", "y", "by", "n"], file!(), line!());
@@ -28,12 +28,18 @@ pub fn scale<'a>(
     n: i32,
     block: usize,
 ) -> Launch<'a, 4, impl Stage> {
-    let args = [
-        ArgValue::view(x.view(), 1),
-        ArgValue::view_mut(y.view_mut(), 1),
-        ArgValue::scalar(by),
-        ArgValue::scalar(n),
-    ];
+    scale_views(x.view(), y.view_mut(), by, n, block)
+}
+
+/// The same, of parts.
+pub fn scale_views<'a>(
+    x: TensorView<'a, f32>,
+    y: TensorViewMut<'a, f32>,
+    by: f32,
+    n: i32,
+    block: usize,
+) -> Launch<'a, 4, impl Stage> {
+    let args = [ArgValue::view(x, 1), ArgValue::view_mut(y, 1), ArgValue::scalar(by), ArgValue::scalar(n)];
     Launch::new(&SCALE, KernelKey::new(&SCALE).meta(&block), args, || Ok::<_, String>(scale_kernel()))
 }
 
@@ -49,6 +55,7 @@ pub struct Counting {
 }
 
 impl Counting {
+    #[allow(dead_code, reason = "not every test that launches asks")]
     pub fn count(&self) -> usize {
         self.compiled.load(Ordering::SeqCst)
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tegula_ir::artifact::{AbiSlot, CompileError, CompiledKernel, Compiler};
 use tegula_ir::{Elem, Kernel, Type};
-use tegula_runtime::{ArgValue, Device, Error, KernelInfo, KernelKey, Launch, LaunchError, Stage, Tensor};
+use tegula_runtime::{ArgValue, Device, Error, KernelInfo, KernelKey, Launch, Stage, Tensor};
 
 static INFO: KernelInfo =
     KernelInfo::new("cuda_suite::scale", "scale", &["x", "y", "by", "wait"], file!(), line!());
@@ -289,10 +289,10 @@ pub fn graphs(device: &Device) {
     let mut x = device.from_vec(ramp(n), &[n]).unwrap();
     let mut y = device.zeros::<f32>(&[n]).unwrap();
     let mut z = device.zeros::<f32>(&[n]).unwrap();
-    let graph = s
-        .capture(|| {
-            scale(&x, &mut y, 2.0, 0, "first met while recording").launch(&s)?;
-            scale(&y, &mut z, 3.0, 0, "first met while recording").launch(&s)
+    let graph = device
+        .capture(|s| {
+            scale(&x, &mut y, 2.0, 0, "first met while recording").launch(s)?;
+            scale(&y, &mut z, 3.0, 0, "first met while recording").launch(s)
         })
         .unwrap();
     assert_eq!(z.to_vec().unwrap(), vec![0.0; n], "recorded, not run");
@@ -306,8 +306,8 @@ pub fn graphs(device: &Device) {
     s.synchronize().unwrap();
 
     let (x, mut y) = (device.zeros::<f32>(&[n]).unwrap(), device.zeros::<f32>(&[n]).unwrap());
-    let record = |y: &mut Tensor<f32>| (0..100).try_for_each(|_| scale(&x, y, 2.0, 0, "").launch(&s));
-    let graph = s.capture::<LaunchError>(|| record(&mut y)).unwrap();
+    let graph =
+        device.capture(|s| (0..100).try_for_each(|_| scale(&x, &mut y, 2.0, 0, "").launch(s))).unwrap();
     let start = Instant::now();
     (0..20).for_each(|_| graph.launch(&s).unwrap());
     s.synchronize().unwrap();
