@@ -26,6 +26,7 @@
 
 pub mod add_rms_norm;
 pub mod argmax;
+pub mod attention;
 pub mod check;
 pub mod device;
 pub mod element;

@@ -91,6 +91,10 @@ pub fn all_kernels() -> Vec<Entry> {
     let mut all = vec![
         crate::add_rms_norm::config::entry(),
         crate::argmax::config::entry(),
+        crate::attention::append::config::entry(),
+        crate::attention::decode::config::entry(),
+        crate::attention::forward::config::entry(),
+        crate::attention::merge::config::entry(),
         crate::embedding::config::entry(),
         crate::embedding::config::entry_q8_0(),
         crate::gemm::config::entry(),

@@ -253,6 +253,15 @@ macro_rules! parts {
                 Ok($name::new(self.source, layout?))
             }
 
+            /// A view without elements, of extents 0: what a kernel gets for an argument that a launch does not use. Nothing is allocated.
+            ///
+            /// # Errors
+            /// If views do not have so many dimensions.
+            pub fn empty(device: &'a Device, rank: usize) -> Result<$name<'a, T>, Error> {
+                let layout = Layout::row_major(&vec![0; rank])?;
+                Ok($name::new(Source::Raw(device, 0), layout))
+            }
+
             /// The part with indices `range` along `axis`.
             pub fn slice(self, axis: usize, range: impl RangeBounds<usize>) -> Result<$name<'a, T>, Error> {
                 let start = match range.start_bound() {

@@ -1,0 +1,165 @@
+//! Configs of attention decode, and the number of splits.
+
+use tegula::prelude::{DotInto, Float, bf16, f16};
+
+use super::kernel::attention_decode;
+use crate::DeviceClass;
+use crate::attention::shape::padded;
+use crate::registry::{Entry, Variant};
+
+/// How the work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DecodeConfig {
+    /// Queries of a sequence, as a tile has them.
+    pub block_queries: usize,
+    /// Heads of a group, as a tile has them.
+    pub block_group: usize,
+    /// Keys a step.
+    pub block_kv: usize,
+    /// The head dimension of queries and keys, as a tile has it.
+    pub head_dim: usize,
+    /// That of the values.
+    pub value_dim: usize,
+    /// Warps of a CTA.
+    pub num_warps: u32,
+    /// Depth of the pipeline of keys and values.
+    pub num_stages: u32,
+}
+
+/// Rows of a tensor core's tile.
+const TENSOR_ROWS: usize = 16;
+/// The most rows (queries × heads of a group) of a program; a larger group is cut.
+const MAX_ROWS: usize = 64;
+/// Keys that a split should have at least: fewer take less time than merging costs.
+const SPLIT_KEYS: usize = 256;
+/// Keys that one program reads about as fast as a second launch takes: below twice that, nothing is split.
+const UNSPLIT_KEYS: usize = 512;
+/// The most splits: more only make merging longer.
+const MAX_SPLITS: usize = 128;
+
+/// What a config is chosen by.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeShape {
+    /// New queries of a sequence.
+    pub queries: usize,
+    /// Heads that share a KV head.
+    pub group: usize,
+    /// The longest sequence, or what it can be at most.
+    pub keys: usize,
+    /// The head dimension of queries and keys.
+    pub head_dim: usize,
+    /// That of the values.
+    pub value_dim: usize,
+    /// Bytes of an element.
+    pub bytes: usize,
+}
+
+impl DecodeConfig {
+    /// The config for a shape.
+    pub fn choose(shape: DecodeShape, device: DeviceClass) -> DecodeConfig {
+        let (head_dim, value_dim) = (padded(shape.head_dim), padded(shape.value_dim));
+        let widest = head_dim.max(value_dim);
+        let block_queries = shape.queries.next_power_of_two();
+        let most = (MAX_ROWS / block_queries).max(1);
+        let block_group = shape.group.next_power_of_two().min(most);
+        let config = DecodeConfig {
+            block_queries,
+            block_group,
+            block_kv: 0,
+            head_dim,
+            value_dim,
+            num_warps: 1,
+            num_stages: 1,
+        };
+        match device {
+            DeviceClass::Host { .. } => {
+                // One step where the keys fit the L2 cache of a core: an operation costs the same for a small tile.
+                let most = ((128 << 10) / (4 * widest)).max(32);
+                DecodeConfig { block_kv: shape.keys.next_power_of_two().clamp(16, most), ..config }
+            }
+            DeviceClass::Gpu { .. } if shape.bytes == 4 => {
+                let block_kv = ((4 << 10) / widest).clamp(16, 64);
+                DecodeConfig { block_kv, num_warps: 4, ..config }
+            }
+            DeviceClass::Gpu { .. } => {
+                // Fewer rows than a tensor core's tile are filled with heads that do not exist.
+                let block_group = block_group.max(TENSOR_ROWS / block_queries);
+                let block_kv = ((8 << 10) / widest).clamp(32, 128);
+                DecodeConfig { block_group, block_kv, num_warps: 4, num_stages: 3, ..config }
+            }
+        }
+    }
+
+    /// Programs a sequence, without splits.
+    pub fn programs(&self, kv_heads: usize, group: usize) -> usize {
+        kv_heads * group.div_ceil(self.block_group)
+    }
+
+    /// All that the choice gives for the usual shapes.
+    pub fn space(bytes: usize, device: DeviceClass) -> Vec<DecodeConfig> {
+        let mut space = Vec::new();
+        for (head_dim, value_dim) in [(16, 16), (32, 32), (64, 64), (128, 128), (256, 256), (192, 128)] {
+            for (queries, group) in [(1, 1), (1, 3), (1, 8), (1, 16), (2, 7), (8, 1), (8, 16)] {
+                for keys in [1, 128, 512, 4096] {
+                    let shape = DecodeShape { queries, group, keys, head_dim, value_dim, bytes };
+                    space.push(DecodeConfig::choose(shape, device));
+                }
+            }
+        }
+        space.sort_by_key(|c| (c.head_dim, c.value_dim, c.block_queries, c.block_group, c.block_kv));
+        space.dedup();
+        space
+    }
+}
+
+/// Into how many parts the keys of a sequence are split, for so many programs without splits and keys at most.
+///
+/// The smallest number whose last wave leaves few multiprocessors idle: 85 % of the best efficiency that any number reaches. 1 where the
+/// programs fill the device already, where there are too few keys to share, and on the host, whose threads read from one memory.
+pub fn choose_splits(programs: usize, keys: usize, device: DeviceClass) -> usize {
+    let DeviceClass::Gpu { multiprocessors } = device else { return 1 };
+    let multiprocessors = multiprocessors as usize;
+    if programs == 0 || programs * 5 >= multiprocessors * 4 || keys <= UNSPLIT_KEYS {
+        return 1;
+    }
+    let most = keys.div_ceil(SPLIT_KEYS).min(MAX_SPLITS).min(multiprocessors);
+    let efficiency = |splits: usize| {
+        let waves = (programs * splits) as f64 / multiprocessors as f64;
+        waves / waves.ceil()
+    };
+    let best = (1..=most).map(efficiency).fold(0.0, f64::max);
+    (1..=most).find(|&splits| efficiency(splits) >= 0.85 * best).unwrap_or(1)
+}
+
+/// What the registry lists.
+pub fn entry() -> Entry {
+    let mut variants = Vec::new();
+    variants_of::<f32>("f32", 4, &mut variants);
+    variants_of::<f16>("f16", 2, &mut variants);
+    variants_of::<bf16>("bf16", 2, &mut variants);
+    Entry { name: "attention_decode", variants }
+}
+
+fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mut Vec<Variant>) {
+    for (device, host_only) in [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)] {
+        for config in DecodeConfig::space(bytes, device) {
+            let stage = move |split: bool| {
+                let staged = if split {
+                    attention_decode::<T, f32>::stage(true, config)
+                } else {
+                    attention_decode::<T, T>::stage(false, config)
+                };
+                staged.map(|mut kernel| {
+                    kernel.hints.num_warps = config.num_warps;
+                    kernel.hints.num_stages = config.num_stages;
+                    kernel
+                })
+            };
+            let whole = Variant::new(types, config, move || stage(false)).host_only(host_only);
+            variants.push(whole);
+            if !host_only {
+                variants.push(Variant::new(format!("{types}, split"), config, move || stage(true)));
+            }
+        }
+    }
+}

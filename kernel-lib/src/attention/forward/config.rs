@@ -1,0 +1,110 @@
+//! Configs of attention forward.
+
+use tegula::prelude::{DotInto, Float, bf16, f16};
+
+use super::kernel::{Given, attention_forward};
+use crate::DeviceClass;
+use crate::attention::shape::padded;
+use crate::registry::{Entry, Variant};
+
+/// How the work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ForwardConfig {
+    /// Queries a program.
+    pub block_q: usize,
+    /// Keys a step.
+    pub block_kv: usize,
+    /// The head dimension of queries and keys, as a tile has it.
+    pub head_dim: usize,
+    /// That of the values.
+    pub value_dim: usize,
+    /// Warps of a CTA.
+    pub num_warps: u32,
+    /// Depth of the pipeline of keys and values.
+    pub num_stages: u32,
+}
+
+/// Rows of a tensor core's tile: the fewest queries of a warp.
+const WARP_ROWS: usize = 16;
+
+impl ForwardConfig {
+    /// The config for so many queries and keys of elements of `bytes` bytes.
+    pub fn choose(
+        queries: usize,
+        keys: usize,
+        head_dim: usize,
+        value_dim: usize,
+        bytes: usize,
+        device: DeviceClass,
+    ) -> ForwardConfig {
+        let (head_dim, value_dim) = (padded(head_dim), padded(value_dim));
+        let widest = head_dim.max(value_dim);
+        match device {
+            DeviceClass::Host { .. } => {
+                // Scores of 64 × 256 in f32 are 64 KB: with Q, K, V and O they stay in the L2 cache of a core.
+                let block_q = queries.next_power_of_two().min(64);
+                let block_kv = keys.next_power_of_two().clamp(16, 256);
+                ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps: 1, num_stages: 1 }
+            }
+            DeviceClass::Gpu { .. } if bytes == 4 => {
+                // Products of f32 are those of the FMA units, whose operands come from shared memory one by one.
+                let block_q = queries.next_power_of_two().clamp(16, 32);
+                let block_kv = if widest > 128 { 16 } else { 32 };
+                ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps: 4, num_stages: 1 }
+            }
+            DeviceClass::Gpu { .. } => {
+                // 16 queries a warp: scores, output and fragments of Q, K and V of more do not fit its registers.
+                let block_q = queries.next_power_of_two().clamp(WARP_ROWS, 128);
+                let block_kv = match widest {
+                    ..=64 => 64,
+                    65..=128 => 32,
+                    _ => 16,
+                };
+                let num_warps = (block_q / WARP_ROWS) as u32;
+                ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps, num_stages: 2 }
+            }
+        }
+    }
+
+    /// All that the choice gives for the usual head dimensions.
+    pub fn space(bytes: usize, device: DeviceClass) -> Vec<ForwardConfig> {
+        let mut space = Vec::new();
+        for (head_dim, value_dim) in [(16, 16), (32, 32), (64, 64), (128, 128), (256, 256), (192, 128)] {
+            let sizes = [(1, 1), (16, 64), (40, 300), (128, 4096)];
+            let choose =
+                |(queries, keys)| ForwardConfig::choose(queries, keys, head_dim, value_dim, bytes, device);
+            space.extend(sizes.map(choose));
+        }
+        space.sort_by_key(|c| (c.head_dim, c.value_dim, c.block_q, c.block_kv));
+        space.dedup();
+        space
+    }
+}
+
+/// What the registry lists.
+pub fn entry() -> Entry {
+    let mut variants = Vec::new();
+    variants_of::<f32>("f32", 4, &mut variants);
+    variants_of::<f16>("f16", 2, &mut variants);
+    variants_of::<bf16>("bf16", 2, &mut variants);
+    Entry { name: "attention_forward", variants }
+}
+
+fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mut Vec<Variant>) {
+    let all = Given { causal: true, kv_len: true, q_start: true, lse: true };
+    let given = [Given::default(), Given { causal: true, ..Given::default() }, all];
+    for (device, host_only) in [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)] {
+        for config in ForwardConfig::space(bytes, device) {
+            variants.extend(given.into_iter().map(|given| {
+                let stage = move || {
+                    attention_forward::<T>::stage(given, config).map(|mut kernel| {
+                        kernel.hints.num_warps = config.num_warps;
+                        kernel.hints.num_stages = config.num_stages;
+                        kernel
+                    })
+                };
+                Variant::new(types, (config, given), stage).host_only(host_only)
+            }));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Attention forward: many queries of a sequence at once, as in prefill and training.
+
+pub mod config;
+pub mod kernel;
+#[cfg(test)]
+mod tests;
+
+use tegula::prelude::DotInto;
+use tegula::runtime::{Stream, TensorView, TensorViewMut};
+
+use super::shape::{self, Extents, Inputs, Outputs, check_dims};
+use crate::check::Check;
+use crate::{Activation, DeviceClass, Error};
+use config::ForwardConfig;
+use kernel::Given;
+
+/// What is not in the shapes. The default: every query sees every key, with scores scaled by 1 / √head_dim.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ForwardOptions<'a> {
+    /// A query sees no keys behind its own position.
+    pub causal: bool,
+    /// What scores are multiplied by, above 0; `None`: 1 / √head_dim.
+    pub scale: Option<f32>,
+    /// The number of keys of each sequence, `[batch]`, where k and v have room for more: what lies behind is not looked at. Numbers outside of 0 …
+    /// keys are taken as the nearest of these. `None`: all have all.
+    pub kv_len: Option<TensorView<'a, i32>>,
+    /// The position of each sequence's first query among its keys, `[batch]`: query i sees the keys up to `q_start + i`, if causal. `None`: the last query
+    /// is at the last key (the diagonal ends in the bottom right corner), so with more queries than keys the first ones see none.
+    pub q_start: Option<TensorView<'a, i32>>,
+    /// How the work is cut; `None`: by shape and device.
+    pub config: Option<ForwardConfig>,
+}
+
+/// out = softmax(q · kᵀ · scale) · v, for each head, and the LSE where it is wanted.
+///
+/// Scores, softmax and sums are f32; of f32 inputs, products are those of IEEE f32. Weights are rounded to `T` before they meet the values. A
+/// query that sees no key has the output 0 and the LSE −∞.
+///
+/// # Errors
+/// Shapes that do not fit, a head dimension above 256, a scale that is not above 0, and what a launch can fail with.
+pub fn forward<T: Activation + DotInto<f32>>(
+    inputs: Inputs<'_, T>,
+    outputs: Outputs<'_, T>,
+    options: &ForwardOptions<'_>,
+    stream: &Stream,
+) -> Result<(), Error> {
+    let check = Check::of("attention::forward");
+    let extents = Extents::check(&check, &inputs, &outputs)?;
+    let scale = shape::scale(&check, options.scale, extents.head_dim)?;
+    for (argument, numbers) in [("kv_len", options.kv_len), ("q_start", options.q_start)] {
+        if let Some(numbers) = numbers {
+            check.shape(argument, numbers.shape(), &[extents.batch], "a number for each sequence")?;
+        }
+    }
+    if outputs.out.is_empty() {
+        return Ok(());
+    }
+    let given = Given {
+        causal: options.causal,
+        kv_len: options.kv_len.is_some(),
+        q_start: options.q_start.is_some(),
+        lse: outputs.lse.is_some(),
+    };
+    let device = stream.device();
+    let unused = check.done(TensorView::empty(device, 1))?;
+    let lse = match outputs.lse {
+        Some(lse) => lse,
+        None => check.done(TensorViewMut::empty(device, 3))?,
+    };
+    let Extents { queries, keys, head_dim, value_dim, .. } = extents;
+    let bytes = size_of::<T::Storage>();
+    let config = options.config.unwrap_or_else(|| {
+        ForwardConfig::choose(queries, keys, head_dim, value_dim, bytes, DeviceClass::of(device))
+    });
+    check_dims(&check, (config.head_dim, config.value_dim), &extents)?;
+    let launch = kernel::attention_forward::<T>(
+        inputs.q,
+        inputs.k,
+        inputs.v,
+        outputs.out,
+        lse,
+        options.kv_len.unwrap_or(unused),
+        options.q_start.unwrap_or(unused),
+        scale,
+        given,
+        config,
+    );
+    let grid = queries.div_ceil(config.block_q) * extents.heads * extents.batch;
+    let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(grid);
+    check.launched(launch.launch(stream))
+}

@@ -1,0 +1,253 @@
+//! Attention forward against f64: shapes at the edges of tiles, groups, masks, lengths, magnitudes, strides, errors' words.
+
+use expect_test::expect;
+use tegula::prelude::*;
+
+use super::config::ForwardConfig;
+use crate::attention::reference::Problem;
+use crate::attention::testing::{Case, Memory, Placed};
+use crate::attention::{ForwardOptions, Inputs, Outputs, forward};
+use crate::testing::{host, shown, to_f64};
+use crate::{Activation, DeviceClass};
+
+/// Runs a case, with the config of the host or another, and compares output and LSE.
+fn run<T: Activation + DotInto<f32>>(case: &Case<T>, memory: Memory, config: Option<ForwardConfig>) {
+    let (device, p) = (host(), &case.problem);
+    let stream = device.stream();
+    let [q, k, v] = case.place(&device, memory);
+    let mut out = Placed::<T>::poisoned(&device, [p.batch, p.queries, p.heads, p.value_dim], memory);
+    let mut lse = device.alloc::<f32>(&[p.batch, p.heads, p.queries]).unwrap();
+    let numbers = |n: &Option<Vec<i32>>| n.as_ref().map(|n| device.from_slice(n, &[p.batch]).unwrap());
+    let (kv_len, q_start) = (numbers(&p.kv_len), numbers(&p.q_start));
+    let options = ForwardOptions {
+        causal: p.causal,
+        scale: p.scale.map(|s| s as f32),
+        kv_len: kv_len.as_ref().map(|n| n.view()),
+        q_start: q_start.as_ref().map(|n| n.view()),
+        config,
+    };
+    let outputs = Outputs::new(out.view_mut()).with_lse(&mut lse);
+    forward(Inputs::new(q.view(), k.view(), v.view()), outputs, &options, &stream).unwrap();
+    let what = format!("{p:?} in {} as {memory:?} with {config:?}", T::ELEM);
+    case.check(&out.values(), Some(&to_f64(&lse.to_vec().unwrap())), &what);
+
+    // Without the LSE it is another kernel.
+    let mut again = Placed::<T>::poisoned(&device, [p.batch, p.queries, p.heads, p.value_dim], memory);
+    forward(Inputs::new(q.view(), k.view(), v.view()), Outputs::new(again.view_mut()), &options, &stream)
+        .unwrap();
+    assert_eq!(again.values(), out.values(), "{what}");
+}
+
+fn in_every_type(problem: &Problem, seed: u64) {
+    run(&Case::<f32>::random(problem.clone(), 1.0, seed), Memory::Bshd, None);
+    run(&Case::<f16>::random(problem.clone(), 1.0, seed), Memory::Bhsd, None);
+    run(&Case::<bf16>::random(problem.clone(), 1.0, seed), Memory::Sbhd, None);
+}
+
+fn problem(
+    queries: usize,
+    keys: usize,
+    (heads, kv_heads): (usize, usize),
+    head_dim: usize,
+    causal: bool,
+) -> Problem {
+    let value_dim = head_dim;
+    Problem { batch: 1, queries, keys, heads, kv_heads, head_dim, value_dim, causal, ..Problem::default() }
+}
+
+/// A config whose tiles are smaller than the host's, as GPUs have them.
+fn tiles(block_q: usize, block_kv: usize, p: &Problem) -> Option<ForwardConfig> {
+    let config = ForwardConfig::choose(1, 1, p.head_dim, p.value_dim, 4, DeviceClass::Host { threads: 2 });
+    Some(ForwardConfig { block_q, block_kv, ..config })
+}
+
+#[test]
+fn groups_and_head_dimensions() {
+    let shapes = [
+        ((1, 1), 32),
+        ((3, 1), 80),
+        ((4, 1), 64),
+        ((5, 1), 96),
+        ((7, 1), 16),
+        ((8, 1), 32),
+        ((9, 3), 64),
+        ((2, 2), 128),
+        ((1, 1), 40),
+        ((1, 1), 256),
+    ];
+    for (i, (heads, head_dim)) in shapes.into_iter().enumerate() {
+        in_every_type(&problem(9, 21, heads, head_dim, i % 2 == 0), i as u64);
+    }
+}
+
+#[test]
+fn lengths_at_the_edges_of_tiles() {
+    let lengths = [(1, 1), (1, 33), (33, 1), (5, 17), (17, 5), (16, 16), (31, 32), (32, 31), (48, 47)];
+    for (seed, (queries, keys)) in lengths.into_iter().enumerate() {
+        for causal in [false, true] {
+            let p = problem(queries, keys, (2, 1), 16, causal);
+            run(&Case::<f32>::random(p.clone(), 1.0, seed as u64), Memory::Bshd, tiles(16, 16, &p));
+            run(&Case::<bf16>::random(p.clone(), 1.0, seed as u64), Memory::Bhsd, tiles(8, 32, &p));
+            run(&Case::<f16>::random(p.clone(), 1.0, seed as u64), Memory::Bhsd, tiles(32, 8, &p));
+        }
+    }
+}
+
+/// jax#27224: a length that is a multiple of 64 but not of the block.
+#[test]
+fn a_length_of_192_in_blocks_of_128() {
+    for causal in [false, true] {
+        let p = problem(192, 192, (1, 1), 16, causal);
+        run(&Case::<bf16>::random(p.clone(), 1.0, 1), Memory::Bshd, tiles(128, 128, &p));
+    }
+}
+
+#[test]
+fn values_may_have_a_dimension_of_their_own() {
+    let p = Problem { value_dim: 24, ..problem(7, 19, (4, 2), 48, true) };
+    in_every_type(&p, 1);
+}
+
+/// Scores of ± 10⁴: a softmax that is nearly one-hot, far outside of what e^x can hold.
+#[test]
+fn scores_of_ten_thousand() {
+    let p = Problem { batch: 2, ..problem(20, 40, (2, 1), 32, true) };
+    for config in [None, tiles(8, 8, &p)] {
+        run(&Case::<f32>::random(p.clone(), 1e4, 1), Memory::Bshd, config);
+        run(&Case::<bf16>::random(p.clone(), 1e4, 2), Memory::Bshd, config);
+        run(&Case::<f16>::random(p.clone(), 1e4, 3), Memory::Bshd, config);
+    }
+}
+
+#[test]
+fn any_positive_scale() {
+    for scale in [1e-3, 0.125, 3.0] {
+        let p = Problem { scale: Some(f64::from(scale as f32)), ..problem(6, 30, (1, 1), 32, false) };
+        run(&Case::<f32>::random(p, 1.0, 5), Memory::Bshd, None);
+    }
+}
+
+#[test]
+fn queries_that_see_no_key_give_zero_and_minus_infinity() {
+    // More queries than keys: the first ones are before the first key.
+    let p = problem(40, 8, (1, 1), 16, true);
+    for config in [None, tiles(8, 8, &p), tiles(16, 32, &p)] {
+        run(&Case::<f32>::random(p.clone(), 1.0, 1), Memory::Bshd, config);
+    }
+    let device = host();
+    for causal in [false, true] {
+        let q = device.zeros::<f16>(&[2, 3, 2, 16]).unwrap();
+        let none = device.alloc::<f16>(&[2, 0, 1, 16]).unwrap();
+        let mut out = device.alloc::<f16>(&[2, 3, 2, 16]).unwrap();
+        let mut lse = device.alloc::<f32>(&[2, 2, 3]).unwrap();
+        let options = ForwardOptions { causal, ..ForwardOptions::default() };
+        let outputs = Outputs::new(&mut out).with_lse(&mut lse);
+        forward(Inputs::new(&q, &none, &none), outputs, &options, &device.stream()).unwrap();
+        assert_eq!(out.to_vec().unwrap(), [f16::ZERO; 192]);
+        assert_eq!(lse.to_vec().unwrap(), [f32::NEG_INFINITY; 12]);
+    }
+}
+
+/// Sequences of different lengths in one cache, whose other slots are NaN.
+#[test]
+fn lengths_and_positions_of_each_sequence() {
+    let lengths = vec![0, 1, 17, 32, 33, -3, 1000];
+    let batch = lengths.len();
+    let cache = Problem { batch, kv_len: Some(lengths), ..problem(5, 33, (3, 1), 16, true) };
+    let chunk = Problem { q_start: Some(vec![0, 0, 3, 27, 40, 2, -2]), ..cache.clone() };
+    let full = Problem { causal: false, ..cache.clone() };
+    for (seed, p) in [cache, chunk, full].into_iter().enumerate() {
+        for config in [None, tiles(4, 16, &p)] {
+            let mut case = Case::<f32>::random(p.clone(), 1.0, seed as u64);
+            case.poison_unused();
+            run(&case, Memory::Bshd, config);
+            let mut case = Case::<bf16>::random(p.clone(), 1.0, seed as u64);
+            case.poison_unused();
+            run(&case, Memory::Bhsd, config);
+        }
+    }
+}
+
+#[test]
+fn a_nan_of_one_sequence_is_not_another_ones() {
+    let device = host();
+    let mut q = vec![1.0f32; 2 * 16];
+    q[0] = f32::NAN;
+    let q = device.from_slice(&q, &[2, 1, 1, 16]).unwrap();
+    let k = device.from_slice(&[1.0f32; 2 * 16], &[2, 1, 1, 16]).unwrap();
+    let mut out = device.alloc::<f32>(&[2, 1, 1, 16]).unwrap();
+    forward(Inputs::new(&q, &k, &k), Outputs::new(&mut out), &ForwardOptions::default(), &device.stream())
+        .unwrap();
+    let out = out.to_vec().unwrap();
+    assert!(out[..16].iter().all(|x| x.is_nan()), "{out:?}");
+    assert_eq!(out[16..], [1.0; 16]);
+}
+
+#[test]
+fn nothing_to_do() {
+    let device = host();
+    for shape in [[0, 3, 2, 16], [2, 0, 2, 16]] {
+        let q = device.alloc::<f32>(&shape).unwrap();
+        let k = device.zeros::<f32>(&[shape[0], 4, 1, 16]).unwrap();
+        let mut out = device.alloc::<f32>(&shape).unwrap();
+        forward(
+            Inputs::new(&q, &k, &k),
+            Outputs::new(&mut out),
+            &ForwardOptions::default(),
+            &device.stream(),
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let device = host();
+    let stream = device.stream();
+    let tensor = |shape: &[usize]| device.zeros::<f32>(shape).unwrap();
+    let (q, k) = (tensor(&[2, 3, 9, 64]), tensor(&[2, 5, 3, 64]));
+    let options = ForwardOptions::default();
+    let call = |q: &_, k: &_, v: &_, out: &[usize], options: &ForwardOptions<'_>| {
+        forward(Inputs::new(q, k, v), Outputs::new(&mut tensor(out)), options, &stream)
+    };
+    let good = [2, 3, 9, 64];
+    let three = device.zeros::<i32>(&[3]).unwrap();
+    let results = [
+        call(&tensor(&[3, 9, 64]), &k, &k, &good, &options),
+        call(&q, &tensor(&[1, 5, 3, 64]), &k, &good, &options),
+        call(&q, &tensor(&[2, 5, 3, 32]), &k, &good, &options),
+        call(&q, &k, &tensor(&[2, 4, 3, 64]), &good, &options),
+        call(&q, &tensor(&[2, 5, 2, 64]), &tensor(&[2, 5, 2, 64]), &good, &options),
+        call(&tensor(&[2, 3, 9, 320]), &tensor(&[2, 5, 3, 320]), &k, &good, &options),
+        call(&q, &k, &k, &[2, 9, 3, 64], &options),
+        call(&q, &k, &k, &good, &ForwardOptions { scale: Some(-1.0), ..options }),
+        call(&q, &k, &k, &good, &ForwardOptions { kv_len: Some(three.view()), ..options }),
+        call(
+            &q,
+            &k,
+            &k,
+            &good,
+            &ForwardOptions { config: tiles(16, 16, &problem(1, 1, (1, 1), 32, false)), ..options },
+        ),
+    ];
+    let mut lse = tensor(&[2, 3, 9]);
+    let wrong_lse = forward(
+        Inputs::new(&q, &k, &k),
+        Outputs::new(&mut tensor(&good)).with_lse(&mut lse),
+        &options,
+        &stream,
+    );
+    expect![[r#"
+        `attention::forward`, argument `q`: shape [3, 9, 64], but 4 dimensions are needed: [batch, queries, heads, head_dim]; `view().reshape(…)` gives a tensor another shape
+        `attention::forward`, argument `k`: shape [1, 5, 3, 64], but [2, 5, 3, 64] is needed: batch and head_dim are those of `q`
+        `attention::forward`, argument `k`: shape [2, 5, 3, 32], but [2, 5, 3, 64] is needed: batch and head_dim are those of `q`
+        `attention::forward`, argument `v`: shape [2, 4, 3, 64], but [2, 5, 3, 64] is needed: batch, keys and kv_heads are those of `k`
+        `attention::forward`, argument `q`: 9 heads, but a multiple of the 2 KV heads is needed; each KV head serves a group of as many heads
+        `attention::forward`, argument `q`: a head dimension of 320, but 1 to 256 are possible
+        `attention::forward`, argument `out`: shape [2, 9, 3, 64], but [2, 3, 9, 64] is needed: the shape of `q`, with the head dimension of `v`
+        `attention::forward`, argument `scale`: -1, but a finite number above 0 is needed
+        `attention::forward`, argument `kv_len`: shape [3], but [2] is needed: a number for each sequence
+        `attention::forward`, argument `config`: tiles for head dimensions (32, 32), but the tensors have (64, 64)
+        `attention::forward`, argument `lse`: shape [2, 3, 9], but [2, 9, 3] is needed: [batch, heads, queries]
+    "#]].assert_eq(&shown(results.into_iter().chain([wrong_lse])));
+}

@@ -1,0 +1,28 @@
+//! Attention: out = softmax(q · kᵀ · scale) · v, by heads, with grouped KV heads (GQA, MQA) of any group size.
+//!
+//! * [`forward`](fn@forward): many queries, as in prefill;
+//! * [`decode`](fn@decode): the last few tokens of each sequence, over a KV cache;
+//! * [`kv_append`]: writes new tokens into the cache; [`merge_states`]: one attention from several over parts of the keys.
+//!
+//! Tensors are `[batch, sequence, heads, head_dim]`, as models' projections leave them, with any strides: a `[batch, heads, sequence,
+//! head_dim]` one is passed as `view().transpose(1, 2)?`. LSEs are natural logarithms, `[batch, heads, queries]`, in f32. Head dimensions are up to 256; those that are no
+//! power of two are computed in tiles of the next one.
+//!
+//! What lies behind a sequence's end in a cache takes no part in anything, be it NaN.
+
+pub mod append;
+pub mod decode;
+pub mod forward;
+mod matrix;
+pub mod merge;
+pub mod reference;
+mod shape;
+mod softmax;
+#[cfg(test)]
+mod testing;
+
+pub use append::{Positions, kv_append};
+pub use decode::{DecodeOptions, DecodeWorkspace, MAX_QUERIES, decode};
+pub use forward::{ForwardOptions, forward};
+pub use merge::merge_states;
+pub use shape::{Inputs, MAX_HEAD_DIM, Outputs};

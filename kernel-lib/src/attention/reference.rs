@@ -1,0 +1,143 @@
+//! Attention in f64: the definition; and the same with the roundings of a kernel, for tolerances.
+
+use tegula::prelude::Element;
+
+/// Sizes and options of a [`forward`] over tensors in row-major order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Problem {
+    /// Sequences.
+    pub batch: usize,
+    /// Queries of a sequence.
+    pub queries: usize,
+    /// Keys that there is room for.
+    pub keys: usize,
+    /// Heads of the queries.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Elements of a query and a key.
+    pub head_dim: usize,
+    /// Elements of a value.
+    pub value_dim: usize,
+    /// No query sees keys behind its own position.
+    pub causal: bool,
+    /// What scores are multiplied by; `None`: 1 / √head_dim.
+    pub scale: Option<f64>,
+    /// Keys of each sequence; `None`: all.
+    pub kv_len: Option<Vec<i32>>,
+    /// Position of each sequence's first query; `None`: the last query is at the last key.
+    pub q_start: Option<Vec<i32>>,
+}
+
+/// An attention with its LSE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attended {
+    /// `[batch, queries, heads, value_dim]`.
+    pub out: Vec<f64>,
+    /// ln Σ e^(score · scale): `[batch, heads, queries]`.
+    pub lse: Vec<f64>,
+}
+
+impl Problem {
+    /// The number of keys that a query sees: the first ones.
+    pub fn visible(&self, batch: usize, query: usize) -> usize {
+        let keys =
+            self.kv_len.as_ref().map_or(self.keys as i64, |n| i64::from(n[batch]).clamp(0, self.keys as i64));
+        let start = self.q_start.as_ref().map_or(keys - self.queries as i64, |p| i64::from(p[batch]));
+        let seen = if self.causal { (start + query as i64 + 1).clamp(0, keys) } else { keys };
+        seen as usize
+    }
+
+    /// `scale`, or its default.
+    pub fn scale(&self) -> f64 {
+        self.scale.unwrap_or_else(|| (self.head_dim as f64).sqrt().recip())
+    }
+}
+
+/// softmax(q · kᵀ · scale) · v.  q: `[batch, queries, heads, head_dim]`; k: `[batch, keys, kv_heads, head_dim]`; v: `[batch, keys, kv_heads, value_dim]`.
+pub fn forward(p: &Problem, q: &[f64], k: &[f64], v: &[f64]) -> Attended {
+    attend(p, q, k, v, |score| score, |weight| weight, |out| out)
+}
+
+/// [`forward`] as a kernel for `T` rounds: scores to f32, weights to `T` for the product with the values, the result to `T`. How far it is
+/// from [`forward`] is what the type costs.
+pub fn forward_rounded<T: Element>(p: &Problem, q: &[f64], k: &[f64], v: &[f64]) -> Attended {
+    let single = |x: f64| f64::from(x as f32);
+    let rounded = |x: f64| T::from_f64(x).to_f64();
+    attend(p, q, k, v, single, move |weight| rounded(single(weight)), rounded)
+}
+
+fn attend(
+    p: &Problem,
+    q: &[f64],
+    k: &[f64],
+    v: &[f64],
+    round_score: impl Fn(f64) -> f64,
+    round_weight: impl Fn(f64) -> f64,
+    round_out: impl Fn(f64) -> f64,
+) -> Attended {
+    let (d, d_v) = (p.head_dim, p.value_dim);
+    let mut out = vec![0.0; p.batch * p.queries * p.heads * d_v];
+    let mut lse = vec![f64::NEG_INFINITY; p.batch * p.heads * p.queries];
+    for batch in 0..p.batch {
+        for query in 0..p.queries {
+            for head in 0..p.heads {
+                let kv_head = head / (p.heads / p.kv_heads);
+                let row = |key: usize| (batch * p.keys + key) * p.kv_heads + kv_head;
+                let at = (batch * p.queries + query) * p.heads + head;
+                let qs = &q[at * d..][..d];
+                let score = |key: usize| {
+                    let products = qs.iter().zip(&k[row(key) * d..][..d]).map(|(a, b)| a * b);
+                    round_score(round_score(products.sum()) * p.scale())
+                };
+                let scores: Vec<f64> = (0..p.visible(batch, query)).map(score).collect();
+                if scores.is_empty() {
+                    continue;
+                }
+                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
+                let out = &mut out[at * d_v..][..d_v];
+                for (key, s) in scores.iter().enumerate() {
+                    let weight = round_weight((s - largest).exp());
+                    for (o, x) in out.iter_mut().zip(&v[row(key) * d_v..][..d_v]) {
+                        *o += weight * x;
+                    }
+                }
+                out.iter_mut().for_each(|o| *o = round_out(*o / sum));
+                lse[(batch * p.heads + head) * p.queries + query] = largest + sum.ln();
+            }
+        }
+    }
+    Attended { out, lse }
+}
+
+/// One attention from `states` over parts of the keys.  parts: `[batch, states, queries, heads, value_dim]`; part_lse: `[batch, heads, states, queries]`.
+/// A state of LSE −∞ counts nothing.
+pub fn merge_states(
+    [batch, states, queries, heads, value_dim]: [usize; 5],
+    parts: &[f64],
+    part_lse: &[f64],
+) -> Attended {
+    let mut out = Vec::with_capacity(batch * queries * heads * value_dim);
+    let mut lse = vec![f64::NEG_INFINITY; batch * heads * queries];
+    for b in 0..batch {
+        for q in 0..queries {
+            for h in 0..heads {
+                let log = |s: usize| part_lse[((b * heads + h) * states + s) * queries + q];
+                let largest = (0..states).map(log).fold(f64::NEG_INFINITY, f64::max);
+                let seen: Vec<usize> = (0..states).filter(|&s| log(s) > f64::NEG_INFINITY).collect();
+                let sum: f64 = seen.iter().map(|&s| (log(s) - largest).exp()).sum();
+                if !seen.is_empty() {
+                    lse[(b * heads + h) * queries + q] = largest + sum.ln();
+                }
+                out.extend((0..value_dim).map(|i| {
+                    let part =
+                        |s: usize| parts[(((b * states + s) * queries + q) * heads + h) * value_dim + i];
+                    let weighted = seen.iter().map(|&s| (log(s) - largest).exp() * part(s));
+                    if seen.is_empty() { 0.0 } else { weighted.sum::<f64>() / sum }
+                }));
+            }
+        }
+    }
+    Attended { out, lse }
+}

@@ -1,0 +1,87 @@
+//! The online softmax that every attention kernel is built on: one tile of keys at a time, without ever holding a row of scores.
+//!
+//! Per query row it carries the largest score `m` so far, `l = Σ 2^(s·c − m)` and `O = Σ 2^(s·c − m) · v`, where `c = scale · log₂ e` turns
+//! powers of e into the powers of two that the hardware has. A larger maximum rescales what was summed before (Milakov and Gimelshein, arXiv
+//! 1805.02867; FlashAttention-2, arXiv 2307.08691: the division by `l` comes once, at the end).
+//!
+//! What is masked has a score of −∞, and a row of which all is masked a maximum of −∞, from which no difference may be taken: ∞ − ∞ is NaN. So a step
+//! with a mask takes 0 for such a maximum; a step without one has finite scores and needs no check. Sums are in f32; the weights are rounded to
+//! the values' type for the second dot, but not in `l`.
+
+use std::f64::consts::{LN_2, LOG2_E};
+
+use tegula::prelude::*;
+
+/// What is carried from one tile of keys to the next, for `rows` queries.
+#[derive(Clone, Copy, Carry)]
+pub(super) struct OnlineSoftmax {
+    /// The largest score · c so far: `[rows]`.
+    max: Tile<f32>,
+    /// Σ 2^(s·c − max): `[rows]`.
+    sum: Tile<f32>,
+    /// Σ 2^(s·c − max) · v: `[rows, value_dim]`.
+    acc: Tile<f32>,
+}
+
+/// What came out. Of no keys at all: zeros, and −∞.
+pub(super) struct Attended {
+    /// The weighted mean of the values: `[rows, value_dim]`.
+    pub out: Tile<f32>,
+    /// ln Σ e^(s · scale): `[rows]`.
+    pub lse: Tile<f32>,
+}
+
+/// `scale · log₂ e`, computed once a program.
+pub(super) fn log2_scale(scale: Scalar<f32>) -> Scalar<f32> {
+    scale * LOG2_E
+}
+
+impl OnlineSoftmax {
+    /// No keys seen yet.
+    pub fn new(rows: usize, value_dim: usize) -> OnlineSoftmax {
+        OnlineSoftmax {
+            max: full([rows], f64::NEG_INFINITY),
+            sum: zeros([rows]),
+            acc: zeros([rows, value_dim]),
+        }
+    }
+
+    /// Takes a tile of keys and values in: q `[rows, d]`, k `[keys, d]`, v `[keys, value_dim]`; `visible` `[rows, keys]`, or all of them.
+    /// `c` is positive, so the largest score is the largest s · c.
+    ///
+    /// The values are loaded by `v` only when the weights are there: with K's and V's fragments at the same time, a thread runs out of
+    /// registers.
+    #[track_caller]
+    pub fn step<T: Float + DotInto<f32>>(
+        self,
+        q: Tile<T>,
+        k: Tile<T>,
+        v: impl FnOnce() -> Tile<T>,
+        visible: Option<Tile<bool>>,
+        c: Scalar<f32>,
+    ) -> OnlineSoftmax {
+        let (rows, keys) = (q.shape().dims()[0] as usize, k.shape().dims()[0] as usize);
+        let mut scores = dot_acc(q, k.trans(), zeros::<f32>([rows, keys]));
+        if let Some(visible) = visible {
+            scores = select(visible, scores, f64::NEG_INFINITY);
+        }
+        let max = max(self.max, scores.max(1) * c);
+        let base = match visible {
+            Some(_) => select(max.eq_(f64::NEG_INFINITY), 0.0, max),
+            None => max,
+        };
+        let weights = fma(scores, c, -base.expand(1)).exp2();
+        let rescale = (self.max - base).exp2();
+        OnlineSoftmax {
+            max,
+            sum: fma(self.sum, rescale, weights.sum(1)),
+            acc: dot_acc(weights.cast::<T>(), v(), self.acc * rescale.expand(1)),
+        }
+    }
+
+    /// The result: O = 0 and LSE = −∞ for rows that saw no key.
+    pub fn finish(self) -> Attended {
+        let inverse = select(self.sum.eq_(0.0), 0.0, 1.0 / self.sum);
+        Attended { out: self.acc * inverse.expand(1), lse: (self.max + self.sum.log2()) * LN_2 }
+    }
+}
