@@ -1,0 +1,3 @@
+//! Tegula's PTX emulator.
+
+pub mod numerics;
