@@ -1,0 +1,166 @@
+//! `cvt`.
+
+use crate::decode::op::{Convert, Slot};
+use crate::decode::truncate;
+use crate::decode::types::Type;
+use crate::machine::frame::{Frame, Lanes};
+use crate::numerics::{Format, Overflow, decode, double, round, round_to_odd};
+
+/// `cvt.to.from d, a`
+pub(super) fn scalar(c: &Convert, f: &mut Frame, d: Slot, a: Slot, exec: u32) {
+    let a = *f.read(a, exec);
+    let out: Lanes = match (c.to, c.from) {
+        // Widening of integers is most of what there is.
+        (to, from) if to.is_int() && from.is_int() && !c.sat => {
+            let (bits, target) = (from.bits().min(to.bits()), c.register_bits);
+            let signed = if from.bits() < to.bits() { from.is_signed() } else { to.is_signed() };
+            let unused = 64 - bits;
+            if signed {
+                a.map(|a| truncate(((a << unused) as i64 >> unused) as u64, target))
+            } else {
+                a.map(|a| truncate(a, bits))
+            }
+        }
+        (Type::F32, Type::Bf16) if !c.sat && !c.ftz => a.map(|a| {
+            let x = f32::from_bits((a as u32) << 16);
+            u64::from(if x.is_nan() { 0x7FFF_FFFF } else { x.to_bits() })
+        }),
+        (Type::E4m3x2 | Type::E5m2x2, Type::F16x2 | Type::Bf16x2) => {
+            let from = half_format(c.from);
+            a.map(|a| {
+                let part = |x: u64| to_float(c, decode(x as u32 & 0xFFFF, from), narrow_format(c.to));
+                u64::from(part(a) | part(a >> 16) << 8)
+            })
+        }
+        (Type::F16x2, from @ (Type::E4m3x2 | Type::E5m2x2)) => {
+            let from = narrow_format(from);
+            a.map(|a| {
+                let part = |x: u64| to_float(c, decode(x as u32 & 0xFF, from), Format::F16);
+                u64::from(part(a) | part(a >> 8) << 16)
+            })
+        }
+        (to, from) => a.map(|a| one(c, to, from, a)),
+    };
+    f.write(d, exec, &out);
+}
+
+/// `cvt.to.f32 d, a, b`: `a` is the upper half.
+pub(super) fn pair(c: &Convert, f: &mut Frame, d: Slot, a: Slot, b: Slot, exec: u32) {
+    let a = *f.read(a, exec);
+    let b = *f.read(b, exec);
+    let (format, bits) = match c.to {
+        Type::F16x2 | Type::Bf16x2 => (half_format(c.to), 16),
+        to => (narrow_format(to), 8),
+    };
+    let part = |x: u64| u64::from(to_float(c, from_f32(c, x), format));
+    let out = std::array::from_fn(|i| part(a[i]) << bits | part(b[i]));
+    f.write(d, exec, &out);
+}
+
+fn half_format(ty: Type) -> Format {
+    if matches!(ty, Type::Bf16 | Type::Bf16x2) { Format::Bf16 } else { Format::F16 }
+}
+
+fn narrow_format(ty: Type) -> Format {
+    if matches!(ty, Type::E4m3 | Type::E4m3x2) { Format::E4m3 } else { Format::E5m2 }
+}
+
+fn from_f32(c: &Convert, bits: u64) -> f64 {
+    let x = f32::from_bits(bits as u32);
+    f64::from(if c.ftz && x.is_subnormal() { 0.0f32.copysign(x) } else { x })
+}
+
+fn one(c: &Convert, to: Type, from: Type, a: u64) -> u64 {
+    if from.is_int() {
+        let value = integer(from, a);
+        return if to.is_int() { clamped(value, to, c.register_bits) } else { int_to_float(c, to, value) };
+    }
+    let x = match from {
+        Type::F64 => f64::from_bits(a),
+        Type::F32 => from_f32(c, a),
+        from => decode(a as u32 & 0xFFFF, half_format(from)),
+    };
+    if to.is_int() {
+        return float_to_int(c, to, from, x);
+    }
+    let x = if c.integral { double::integral(x, c.rounding) } else { x };
+    let x = saturated(c, x);
+    match to {
+        // The sign of a NaN is the one thing that is kept of it.
+        Type::F64 => x.to_bits(),
+        Type::F32 => {
+            let bits = to_float(c, x, Format::F32);
+            let subnormal = bits & 0x7F80_0000 == 0;
+            u64::from(if c.ftz && subnormal { bits & 0x8000_0000 } else { bits })
+        }
+        Type::Tf32 => u64::from(to_float(c, x, Format::Tf32)),
+        to => u64::from(to_float(c, x, half_format(to))),
+    }
+}
+
+fn saturated(c: &Convert, x: f64) -> f64 {
+    if !c.sat {
+        x
+    } else if x.is_nan() {
+        0.0
+    } else {
+        // An addition makes −0 of the clamp a +0.
+        x.clamp(0.0, 1.0) + 0.0
+    }
+}
+
+/// Rounds, with `.relu` and `.satfinite`.
+fn to_float(c: &Convert, x: f64, format: Format) -> u32 {
+    let x = if c.relu && x < 0.0 { 0.0 } else { x };
+    let x = if c.relu && x == 0.0 { 0.0 } else { x };
+    let overflow = if c.satfinite { Overflow::Saturate } else { Overflow::Infinity };
+    round(x, format, c.rounding, overflow)
+}
+
+fn integer(ty: Type, a: u64) -> i128 {
+    let unused = 64 - ty.bits();
+    if ty.is_signed() {
+        i128::from((a << unused) as i64 >> unused)
+    } else {
+        i128::from(a << unused >> unused)
+    }
+}
+
+fn clamped(value: i128, to: Type, register_bits: u32) -> u64 {
+    let bits = to.bits();
+    let (low, high) =
+        if to.is_signed() { (-(1i128 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+    truncate(value.clamp(low, high) as u64, register_bits)
+}
+
+fn int_to_float(c: &Convert, to: Type, value: i128) -> u64 {
+    if to == Type::F64 {
+        return double::from_int(value, c.rounding).to_bits();
+    }
+    // Both halves are exact in f64; their sum, rounded to odd, is rounded once more.
+    let high = (value >> 32) as f64 * 4_294_967_296.0;
+    let x = round_to_odd(high, (value & 0xFFFF_FFFF) as f64);
+    let x = saturated(c, x);
+    let format = match to {
+        Type::F32 => Format::F32,
+        to => half_format(to),
+    };
+    u64::from(to_float(c, x, format))
+}
+
+/// PTX ISA, "cvt": out of range is clamped; NaN becomes 0, or the integer with only its highest bit set where f64 or 64 bits are involved.
+fn float_to_int(c: &Convert, to: Type, from: Type, x: f64) -> u64 {
+    if x.is_nan() {
+        let wide = from == Type::F64 || to.bits() == 64;
+        return if wide { truncate(sign_bit(to), c.register_bits) } else { 0 };
+    }
+    let whole = double::integral(x, c.rounding);
+    // Beyond ±2^65 every integer type is left behind; `as` is exact below.
+    let value = whole.clamp(-3.6e19, 3.6e19) as i128;
+    clamped(value, to, c.register_bits)
+}
+
+fn sign_bit(to: Type) -> u64 {
+    let bit = 1u64 << (to.bits() - 1);
+    if to.is_signed() { bit.wrapping_neg() } else { bit }
+}

@@ -1,0 +1,107 @@
+//! Where sanitizers hang: an [`Observer`] sees every memory access and every event that orders accesses, in the order in which they happen.
+//!
+//! There is one of each kind a cluster, made by a [`Factory`] of the launch's options; so observers need no locks. What they find they push
+//! to [`Findings`], and the machine adds the names, lines and threads.
+
+use crate::decode::types::Order;
+use crate::memory::Access;
+use crate::report::ReportKind;
+
+/// Which instruction of which warp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Origin {
+    /// The CTA's rank in its cluster.
+    pub cta: u32,
+    /// The warp's number in the cluster (`cta · warps a CTA + warp`).
+    pub warp: u32,
+    /// The function.
+    pub function: u32,
+    /// The instruction in it.
+    pub pc: u32,
+    /// The lanes that execute it.
+    pub lanes: u32,
+}
+
+/// What orders accesses, or happens in some order to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Lanes of a warp synchronise (`bar.warp.sync`, `shfl.sync` and all others with a mask).
+    WarpSync {
+        /// Which.
+        lanes: u32,
+    },
+    /// Lanes arrive at a barrier of their CTA.
+    BarrierArrive {
+        /// Which barrier.
+        id: u32,
+        /// How often it has been completed before.
+        generation: u64,
+    },
+    /// Lanes go on from a barrier.
+    BarrierPass {
+        /// Which barrier.
+        id: u32,
+        /// The completion they waited for.
+        generation: u64,
+    },
+    /// A fence.
+    Fence {
+        /// Its semantics and scope.
+        order: Order,
+    },
+    /// Lanes have ended.
+    Exit,
+    /// An asynchronous operation starts; what it reads and writes may happen from here on.
+    AsyncIssue {
+        /// Its number, for [`Event::AsyncComplete`].
+        id: u64,
+    },
+    /// An asynchronous operation has had its effect (its accesses come between the two, with the issuer's origin).
+    AsyncComplete {
+        /// Its number.
+        id: u64,
+    },
+}
+
+/// Something an observer found.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What kind.
+    pub kind: ReportKind,
+    /// Who did it.
+    pub origin: Origin,
+    /// The lane to name.
+    pub lane: u32,
+    /// The address to name.
+    pub address: Option<u64>,
+    /// What is wrong.
+    pub message: String,
+    /// The other party, and its lane.
+    pub other: Option<(Origin, u32)>,
+}
+
+/// What observers found at one event.
+pub type Findings = Vec<Finding>;
+
+/// A sanitizer or a counter.
+pub trait Observer: Send {
+    /// Lanes access memory. Lanes that are out of bounds or misaligned have been reported and taken out.
+    fn access(&mut self, origin: &Origin, access: &Access<'_>, findings: &mut Findings);
+    /// Something that orders accesses happens.
+    fn event(&mut self, origin: &Origin, event: &Event, findings: &mut Findings);
+}
+
+/// What an observer may want to know of the cluster it watches.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched {
+    /// CTAs of the cluster.
+    pub ctas: u32,
+    /// Warps of a CTA.
+    pub warps: u32,
+    /// Bytes of shared memory of a CTA.
+    pub shared_bytes: u32,
+}
+
+/// Makes an observer for each cluster.
+pub type Factory = std::sync::Arc<dyn Fn(&Watched) -> Box<dyn Observer> + Send + Sync>;
