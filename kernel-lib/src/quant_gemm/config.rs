@@ -4,6 +4,7 @@ use tegula::prelude::{DotInto, Float, bf16, f16};
 
 use super::format::{Format, GROUP};
 use super::kernel::{quant_gemm, quant_swiglu};
+use super::matrix::PANEL;
 use crate::DeviceClass;
 use crate::gemm::options::Numerics;
 use crate::registry::{Entry, Variant};
@@ -28,7 +29,7 @@ pub struct Config {
     pub rows: usize,
     /// Groups of 32 weights in one step along K.
     pub groups: usize,
-    /// Columns of y that a program computes.
+    /// Columns of y that a program computes: a panel of the weights, or a part of one.
     pub block_n: usize,
     /// Rows of tiles that are gone through together, column by column.
     pub swizzle: usize,
@@ -57,12 +58,12 @@ impl Config {
         device: DeviceClass,
     ) -> Config {
         match device {
-            DeviceClass::Host { threads } if m <= FEW_ROWS => Config::grouped([m, n, k], format, threads),
+            DeviceClass::Host { .. } if m <= FEW_ROWS => Config::grouped(m, k, format),
             DeviceClass::Host { .. } => Config {
                 algorithm: Algorithm::Dequantized,
                 rows: m.next_power_of_two().min(256),
                 groups: 2,
-                block_n: 64,
+                block_n: PANEL,
                 swizzle: 1,
                 num_warps: 1,
                 num_stages: 1,
@@ -75,12 +76,9 @@ impl Config {
         }
     }
 
-    /// A tile that fits the cache; columns for every thread; and as many groups as divide K, or nearly.
-    fn grouped([m, n, k]: [usize; 3], format: Format, threads: u32) -> Config {
-        let mut block_n = 512;
-        while block_n > 64 && (n % block_n != 0 || n.div_ceil(block_n) < 2 * threads as usize) {
-            block_n /= 2;
-        }
+    /// A panel, and as many groups as fit the cache and divide K, or nearly.
+    fn grouped(m: usize, k: usize, format: Format) -> Config {
+        let block_n = PANEL;
         // What a step costs beside its weights, in bytes of codes: a dozen operations on small tiles.
         let overhead = 1024;
         let per_group = format.code_bytes() * block_n;
@@ -92,15 +90,11 @@ impl Config {
         Config { algorithm: Algorithm::Grouped, rows, groups, block_n, swizzle, num_warps, num_stages }
     }
 
-    /// Columns: a whole sector of 32 bytes, or several where that still leaves programs for all multiprocessors. Groups: so many that
+    /// Columns: a panel, or half of one where that leaves too few programs for all multiprocessors (less would be a part of a sector). Groups: so many that
     /// each thread has two loads of codes under way (one where its sums would not fit), and warps until that covers K, as one step hides
     /// the latency of memory best.
     fn elementwise([m, n, k]: [usize; 3], format: Format, matrices: usize, multiprocessors: u32) -> Config {
-        let enough = 2 * multiprocessors as usize;
-        let mut block_n = 128;
-        while block_n > 32 && n.div_ceil(block_n) < enough {
-            block_n /= 2;
-        }
+        let block_n = if n.div_ceil(PANEL) < 2 * multiprocessors as usize { PANEL / 2 } else { PANEL };
         let rows = m.next_power_of_two();
         let loads = if rows * matrices > 1 { 1 } else { 2 };
         // One program a multiprocessor may be large; of several, each is better small.
@@ -115,7 +109,7 @@ impl Config {
 
     /// The most rows that still give every multiprocessor a program: rows share the work of dequantising.
     fn dequantized(m: usize, n: usize, matrices: usize, multiprocessors: u32) -> Config {
-        let block_n = 64;
+        let block_n = PANEL;
         let most = if matrices == 1 { 128 } else { 64 };
         let mut rows = m.next_power_of_two().clamp(16, most);
         while rows > 16 && m.div_ceil(rows) * n.div_ceil(block_n) < multiprocessors as usize {

@@ -1,21 +1,26 @@
 //! Quantised weights on a device, repacked from GGUF blocks once, when they are loaded.
 //!
 //! A block mixes a scale with codes, and rows of blocks start at odd addresses: nothing in it can be read in 16-byte pieces. So codes,
-//! scales and minimums become planes of their own, and each plane is turned so that *rows of the matrix are what is consecutive*:
+//! scales and minimums become planes of their own, and a plane consists of *panels*: 64 rows of the matrix, turned so that what is
+//! consecutive in memory are the rows of one position along K.
 //!
 //! | plane | shape | type |
 //! |---|---|---|
-//! | codes | `[K / 32, bytes of a group, N]` | u8 (Q8_0: the bits of i8) |
-//! | scales | `[K / 32, N]` | f16, as they were |
-//! | minimums | `[K / 32, N]` | f16, as they were |
+//! | codes | `[N / 64, K / 32, bytes of a group, 64]` | u8 (Q8_0: the bits of i8) |
+//! | scales | `[N / 64, K / 32, 64]` | f16, as they were |
+//! | minimums | `[N / 64, K / 32, 64]` | f16, as they were |
 //!
 //! What that is good for:
-//! * A tile of codes takes any number of groups and columns of the output without waste, and its rows are read in 16-byte pieces whatever K is.
-//! * A byte's two 4-bit codes belong to one column and one group, so that unpacking is a mask and a shift: nothing changes threads.
+//! * A program works on a panel, or half of one. It reads one stretch of memory from its start to its end, in 16-byte pieces whatever K is, and a
+//!   tile takes any number of groups without waste.
+//! * A byte's two 4-bit codes belong to one column of the output and one group, so that unpacking is a mask and a shift: nothing changes threads.
 //! * A scale applies to a run of rows of the tile, an activation to one row: both broadcast without being stored stretched.
 //! * A dequantised tile is `[K, N]`, what a dot takes as its right-hand side.
 //!
-//! N is padded to a multiple of 32 with weights of 0, which keeps every row of a plane aligned.
+//! Rejected: turning the whole matrix, without panels. Rows of a tile are then N bytes apart, each in a page of its own: five times slower
+//! on the host for 49152 rows.
+//!
+//! N is padded to whole panels with weights of 0.
 
 use tegula::prelude::f16;
 use tegula::runtime::{Device, Tensor};
@@ -24,10 +29,8 @@ use super::format::{Format, GROUP};
 use crate::Error;
 use crate::check::Check;
 
-/// What N is padded to.
-const ALIGNMENT: usize = 32;
-/// Rows that are turned at a time: their blocks of one group and the lines of the planes that they go to stay in the cache.
-const TURNED: usize = 64;
+/// Rows of a panel.
+pub const PANEL: usize = 64;
 
 /// A matrix `[N, K]` of quantised weights on a device.
 pub struct QuantizedMatrix {
@@ -84,14 +87,14 @@ impl QuantizedMatrix {
         let n = parts.iter().map(|part| part.0).sum();
         check.rank("blocks", &[n, k], ["N", "K"])?;
         let planes = Planes::turn(format, n, k, parts.iter().flat_map(|part| part.1.chunks_exact(row_bytes)));
-        let Planes { padded, codes, scales, mins } = planes;
-        let groups = k / GROUP;
-        let upload = |plane: &[f16]| check.done(device.from_slice(plane, &[groups, padded]));
+        let Planes { codes, scales, mins } = planes;
+        let (panels, groups) = (n.div_ceil(PANEL), k / GROUP);
+        let upload = |plane: &[f16]| check.done(device.from_slice(plane, &[panels, groups, PANEL]));
         Ok(QuantizedMatrix {
             format,
             n,
             k,
-            codes: check.done(device.from_vec(codes, &[groups, format.code_bytes(), padded]))?,
+            codes: check.done(device.from_vec(codes, &[panels, groups, format.code_bytes(), PANEL]))?,
             scales: upload(&scales)?,
             mins: if format.has_mins() { Some(upload(&mins)?) } else { None },
         })
@@ -127,13 +130,14 @@ impl QuantizedMatrix {
         let codes = check.done(self.codes.to_vec())?;
         let scales = check.done(self.scales.to_vec())?;
         let mins = self.mins.as_ref().map(|mins| check.done(mins.to_vec())).transpose()?;
-        let (padded, bytes) = (self.scales.dim(1), self.format.code_bytes());
+        let (groups, bytes) = (self.k / GROUP, self.format.code_bytes());
         let mut weights = Vec::with_capacity(self.n * self.k);
         for row in 0..self.n {
             for column in 0..self.k {
                 let (group, within) = (column / GROUP, column % GROUP);
-                let byte = codes[(group * bytes + within % bytes) * padded + row];
-                let at = group * padded + row;
+                let block = row / PANEL * groups + group;
+                let byte = codes[(block * bytes + within % bytes) * PANEL + row % PANEL];
+                let at = block * PANEL + row % PANEL;
                 let d = scales[at].to_f64();
                 let nibble = f64::from(if within < bytes { byte & 15 } else { byte >> 4 });
                 weights.push(match self.format {
@@ -155,8 +159,6 @@ impl std::fmt::Debug for QuantizedMatrix {
 
 /// The planes, before they are uploaded.
 struct Planes {
-    /// N and its padding.
-    padded: usize,
     codes: Vec<u8>,
     scales: Vec<f16>,
     /// Empty for formats without.
@@ -167,28 +169,24 @@ impl Planes {
     /// Takes blocks apart and turns them, from the rows of the matrix in order.
     fn turn<'a>(format: Format, n: usize, k: usize, rows: impl Iterator<Item = &'a [u8]>) -> Planes {
         let (groups, bytes) = (k / GROUP, format.code_bytes());
-        let padded = n.next_multiple_of(ALIGNMENT);
+        let scales = n.div_ceil(PANEL) * groups * PANEL;
         let mut planes = Planes {
-            padded,
-            codes: vec![0; groups * bytes * padded],
-            scales: vec![f16::ZERO; groups * padded],
-            mins: vec![f16::ZERO; if format.has_mins() { groups * padded } else { 0 }],
+            codes: vec![0; scales * bytes],
+            scales: vec![f16::ZERO; scales],
+            mins: vec![f16::ZERO; if format.has_mins() { scales } else { 0 }],
         };
         let rows: Vec<&[u8]> = rows.collect();
-        for (chunk, rows) in rows.chunks(TURNED).enumerate() {
-            let first = chunk * TURNED;
+        for (panel, rows) in rows.chunks(PANEL).enumerate() {
             for group in 0..groups {
-                let at = group * format.block_bytes();
-                let blocks = rows.iter().map(|row| &row[at..at + format.block_bytes()]);
-                for (i, block) in blocks.enumerate() {
-                    let to = group * padded + first + i;
-                    planes.scales[to] = f16::from_le_bytes([block[0], block[1]]);
+                let start = (panel * groups + group) * PANEL;
+                for (i, row) in rows.iter().enumerate() {
+                    let block = &row[group * format.block_bytes()..][..format.block_bytes()];
+                    planes.scales[start + i] = f16::from_le_bytes([block[0], block[1]]);
                     if format.has_mins() {
-                        planes.mins[to] = f16::from_le_bytes([block[2], block[3]]);
+                        planes.mins[start + i] = f16::from_le_bytes([block[2], block[3]]);
                     }
-                    for (j, &code) in block[format.codes_at()..].iter().enumerate() {
-                        planes.codes[(group * bytes + j) * padded + first + i] = code;
-                    }
+                    let codes = block[format.codes_at()..].iter().enumerate();
+                    codes.for_each(|(j, &code)| planes.codes[start * bytes + j * PANEL + i] = code);
                 }
             }
         }

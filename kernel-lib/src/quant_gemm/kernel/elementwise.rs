@@ -7,7 +7,7 @@
 
 use tegula::prelude::*;
 
-use super::{Config, GROUP, Planes};
+use super::{Config, GROUP, Place, Planes};
 use crate::quant_gemm::config::CODES_PER_LOAD;
 
 /// `config.rows` tiles `[1, block_n]` for each matrix.
@@ -29,14 +29,14 @@ pub(super) fn products<T: Float>(
         View::<T, 3>::from_ptr(x.base_ptr(), (x.dim(0), all, GROUP), (x.stride(0), step * GROUP, step));
     let mut sums = vec![vec![zeros::<f32>(tile); rows]; matrices.len()];
     for group in (0..all).step_by(groups) {
+        let at = Place::new(group, col);
         let weights: Vec<_> = matrices
             .iter()
             .map(|planes| {
-                let codes = planes.codes(group, col, groups, block_n);
-                let scales = repeated(planes.scales, part).load((group, 0, col), tile).cast::<f32>();
+                let codes = columns(planes, at, tile);
+                let scales = repeated(planes.scales, at, tile);
                 let has_mins = format.has_mins();
-                let mins =
-                    has_mins.then(|| repeated(planes.mins, part).load((group, 0, col), tile).cast::<f32>());
+                let mins = has_mins.then(|| repeated(planes.mins, at, tile));
                 (codes, scales, mins)
             })
             .collect();
@@ -63,10 +63,22 @@ pub(super) fn products<T: Float>(
     sums.into_iter().map(|rows| rows.into_iter().map(|sums| fold(sums, config)).collect()).collect()
 }
 
-/// \[K / 32, N\] as \[K / 32, `part`, N\], every element `part` times.
-fn repeated(plane: View<f16, 2>, part: usize) -> View<f16, 3> {
-    let strides = (plane.stride(0), 0, plane.stride(1));
-    View::from_ptr(plane.base_ptr(), (plane.dim(0), part, plane.dim(1)), strides)
+/// The codes of some columns of a panel, as numbers.
+fn columns(planes: &Planes, at: Place, tile: [usize; 3]) -> Vec<Tile<f32>> {
+    let [groups, part, block_n] = tile;
+    let bytes =
+        planes.codes.load((at.panel, at.group, 0, at.column), [1, groups, part, block_n]).evict_first();
+    planes.unpacked(bytes.reshape(tile))
+}
+
+/// Scales or minimums in the shape of the tile of codes that they belong to, each repeated along its group.
+fn repeated(plane: View<f16, 3>, at: Place, tile: [usize; 3]) -> Tile<f32> {
+    let [groups, part, block_n] = tile;
+    let extents = (plane.dim(0), plane.dim(1), part, plane.dim(2));
+    let strides = (plane.stride(0), plane.stride(1), 0, plane.stride(2));
+    let view = View::<f16, 4>::from_ptr(plane.base_ptr(), extents, strides);
+    let numbers = view.load((at.panel, at.group, 0, at.column), [1, groups, part, block_n]);
+    numbers.reshape(tile).cast::<f32>()
 }
 
 /// Adds a tile of sums up along K, in the order in which it is cheap: what one thread holds, then over the lanes of a warp, then over warps. A

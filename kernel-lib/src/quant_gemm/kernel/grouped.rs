@@ -5,9 +5,9 @@
 
 use tegula::prelude::*;
 
-use super::{Config, GROUP, Planes};
+use super::{Config, GROUP, PANEL, Place, Planes};
 
-/// One tile `[rows, block_n]` for each matrix.
+/// One tile `[rows, 64]` for each matrix.
 #[tile_fn]
 pub(super) fn products<T: Float>(
     x: View<T, 2>,
@@ -15,7 +15,7 @@ pub(super) fn products<T: Float>(
     col: Scalar<i32>,
     config: Config,
 ) -> Vec<Vec<Tile<f32>>> {
-    let Config { rows, groups, block_n, .. } = config;
+    let Config { rows, groups, .. } = config;
     let format = matrices[0].format;
     let part = format.code_bytes();
     let all = matrices[0].groups();
@@ -23,18 +23,19 @@ pub(super) fn products<T: Float>(
     let step = x.stride(1);
     let grouped =
         View::<T, 3>::from_ptr(x.base_ptr(), (all, x.dim(0), GROUP), (step * GROUP, x.stride(0), step));
-    let mut sums = vec![zeros::<f32>([groups, rows, block_n]); matrices.len()];
+    let mut sums = vec![zeros::<f32>([groups, rows, PANEL]); matrices.len()];
     for group in (0..all).step_by(groups) {
+        let at = Place::new(group, col);
         let xs: Vec<Tile<f32>> = (0..format.codes_in_a_byte())
             .map(|i| grouped.load((group, 0, i * part), [groups, rows, part]).cast::<f32>())
             .collect();
         for (i, planes) in matrices.iter().enumerate() {
-            let mut products = zeros::<f32>([groups, rows, block_n]);
-            for (x, codes) in xs.iter().zip(planes.codes(group, col, groups, block_n)) {
+            let mut products = zeros::<f32>([groups, rows, PANEL]);
+            for (x, codes) in xs.iter().zip(planes.codes(at, groups)) {
                 products = dot_acc(*x, codes, products);
             }
-            sums[i] = fma(products, planes.scales(group, col, groups, block_n), sums[i]);
-            if let Some(mins) = planes.mins(group, col, groups, block_n) {
+            sums[i] = fma(products, planes.scales(at, groups), sums[i]);
+            if let Some(mins) = planes.mins(at, groups) {
                 let total = xs.iter().map(|x| x.sum(2)).reduce(|a, b| a + b).expect("a group has codes");
                 sums[i] = fma(total.expand(2), mins, sums[i]);
             }

@@ -17,6 +17,7 @@ use tegula::prelude::*;
 
 use super::config::{Algorithm, Config};
 use super::format::{Format, GROUP};
+use super::matrix::PANEL;
 use crate::gemm::options::{Numerics, Output};
 
 /// y = x · wᵀ + what the options add.  x: [m, k]; codes, scales, mins: the planes of w (mins is anything where the format has none);
@@ -24,9 +25,9 @@ use crate::gemm::options::{Numerics, Output};
 #[kernel(num_warps = config.num_warps, num_stages = config.num_stages)]
 pub fn quant_gemm<T: Float + DotInto<f32>, O: Float, E: Float>(
     x: View<T, 2>,
-    codes: View<u8, 3>,
-    scales: View<f16, 2>,
-    mins: View<f16, 2>,
+    codes: View<u8, 4>,
+    scales: View<f16, 3>,
+    mins: View<f16, 3>,
     bias: View<E, 1>,
     residual: View<E, 2>,
     y: ViewMut<O, 2>,
@@ -47,12 +48,12 @@ pub fn quant_gemm<T: Float + DotInto<f32>, O: Float, E: Float>(
 #[kernel(num_warps = config.num_warps, num_stages = config.num_stages)]
 pub fn quant_swiglu<T: Float + DotInto<f32>, O: Float>(
     x: View<T, 2>,
-    gate_codes: View<u8, 3>,
-    gate_scales: View<f16, 2>,
-    gate_mins: View<f16, 2>,
-    up_codes: View<u8, 3>,
-    up_scales: View<f16, 2>,
-    up_mins: View<f16, 2>,
+    gate_codes: View<u8, 4>,
+    gate_scales: View<f16, 3>,
+    gate_mins: View<f16, 3>,
+    up_codes: View<u8, 4>,
+    up_scales: View<f16, 3>,
+    up_mins: View<f16, 3>,
     y: ViewMut<O, 2>,
     format: Format,
     config: Config,
@@ -100,22 +101,52 @@ fn products<T: Float + DotInto<f32>>(
 #[derive(Clone, Copy)]
 struct Planes {
     format: Format,
-    codes: View<u8, 3>,
-    scales: View<f16, 2>,
-    mins: View<f16, 2>,
+    codes: View<u8, 4>,
+    scales: View<f16, 3>,
+    mins: View<f16, 3>,
+}
+
+/// Where a tile of weights starts: the panel, its column in the panel, and the group.
+#[derive(Clone, Copy)]
+struct Place {
+    panel: Scalar<i32>,
+    column: Scalar<i32>,
+    group: Scalar<i32>,
+}
+
+impl Place {
+    /// From group `group` and column `col` of y on.
+    fn new(group: Scalar<i32>, col: Scalar<i32>) -> Place {
+        Place { panel: col / PANEL, column: col % PANEL, group }
+    }
 }
 
 impl Planes {
     /// K / 32.
     fn groups(&self) -> Scalar<i32> {
-        self.scales.dim(0).cast::<i32>()
+        self.scales.dim(1).cast::<i32>()
     }
 
-    /// The codes of `groups` groups and `block_n` columns as numbers, before scale and minimum: a tile `[groups, bytes, block_n]` for each of
-    /// the weights that share a byte. Groups and columns that are not there read as code 0.
-    fn codes(&self, group: Scalar<i32>, col: Scalar<i32>, groups: usize, block_n: usize) -> Vec<Tile<f32>> {
-        let bytes =
-            self.codes.load((group, 0, col), [groups, self.format.code_bytes(), block_n]).evict_first();
+    /// The codes of `groups` groups of a whole panel as numbers: [`unpacked`](Self::unpacked). Groups that are not there read as code 0.
+    fn codes(&self, at: Place, groups: usize) -> Vec<Tile<f32>> {
+        let part = self.format.code_bytes();
+        self.unpacked(stretch(self.codes, at, groups * part).reshape([groups, part, PANEL]))
+    }
+
+    /// The scales of a tile of codes of a whole panel, `[groups, 1, 64]`; 0 for groups that are not there.
+    fn scales(&self, at: Place, groups: usize) -> Tile<f32> {
+        stretch(self.scales, at, groups).reshape([groups, 1, PANEL]).cast::<f32>()
+    }
+
+    /// The minimums likewise, where the format has them.
+    fn mins(&self, at: Place, groups: usize) -> Option<Tile<f32>> {
+        let load = || stretch(self.mins, at, groups).reshape([groups, 1, PANEL]).cast::<f32>();
+        self.format.has_mins().then(load)
+    }
+
+    /// A tile of bytes of codes, `[groups, bytes, columns]`, as numbers before scale and minimum: such a tile for each of the weights that
+    /// share a byte.
+    fn unpacked(&self, bytes: Tile<u8>) -> Vec<Tile<f32>> {
         match self.format {
             // Exact in 8 bits: the difference is taken where an element is a byte.
             Format::Q4_0 => [bytes & 15, bytes >> 4].map(|q| (q.bitcast::<i8>() - 8).cast::<f32>()).to_vec(),
@@ -123,15 +154,13 @@ impl Planes {
             Format::Q8_0 => vec![bytes.bitcast::<i8>().cast::<f32>()],
         }
     }
+}
 
-    /// The scales of a tile of codes, `[groups, 1, block_n]`; 0 for groups and columns that are not there.
-    fn scales(&self, group: Scalar<i32>, col: Scalar<i32>, groups: usize, block_n: usize) -> Tile<f32> {
-        self.scales.load((group, col), [groups, block_n]).cast::<f32>().expand(1)
-    }
-
-    /// The minimums likewise, where the format has them.
-    fn mins(&self, group: Scalar<i32>, col: Scalar<i32>, groups: usize, block_n: usize) -> Option<Tile<f32>> {
-        let has = self.format.has_mins();
-        has.then(|| self.mins.load((group, col), [groups, block_n]).cast::<f32>().expand(1))
-    }
+/// `lines` lines of 64 elements of a plane, from a group of a panel on: one stretch of memory, and loaded as one, for the host's sake, which
+/// copies a tile's rows one by one.
+fn stretch<T: Element, const R: usize>(plane: View<T, R>, at: Place, lines: usize) -> Tile<T> {
+    let (panels, length) = (plane.dim(0), plane.stride(0));
+    let flat = View::<T, 2>::from_ptr(plane.base_ptr(), (panels, length), (length, 1));
+    let tile = flat.load((at.panel, at.group.cast::<i64>() * plane.stride(1)), [1, lines * PANEL]);
+    tile.evict_first()
 }
