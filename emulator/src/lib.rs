@@ -38,17 +38,20 @@
 //! assert_eq!(out, [2, 0, 0, 0, 4, 0, 0, 0]);
 //! ```
 
+pub mod asynchronous;
 mod counters;
 pub mod decode;
 mod error;
 mod launch;
 pub mod machine;
+pub mod matrix;
 pub mod memory;
 pub mod numerics;
 pub mod observe;
 pub mod ptx;
 mod report;
 mod rng;
+pub mod sanitize;
 
 pub use counters::{Counters, InstructionCount};
 pub use decode::Program;

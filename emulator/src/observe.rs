@@ -3,6 +3,7 @@
 //! There is one of each kind a cluster, made by a [`Factory`] of the launch's options; so observers need no locks. What they find they push
 //! to [`Findings`], and the machine adds the names, lines and threads.
 
+use crate::asynchronous::{ClusterAddress, Footprint};
 use crate::decode::types::Order;
 use crate::memory::Access;
 use crate::report::ReportKind;
@@ -50,12 +51,65 @@ pub enum Event {
         /// Its semantics and scope.
         order: Order,
     },
+    /// Lanes execute `fence.proxy.async`: what they have written, or are ordered behind, is visible to the asynchronous proxy.
+    ProxyFence,
     /// Lanes have ended.
     Exit,
     /// An asynchronous operation starts; what it reads and writes may happen from here on.
     AsyncIssue {
         /// Its number, for [`Event::AsyncComplete`].
         id: u64,
+    },
+    /// Which shared memory the operation just started is going to read or write.
+    AsyncTouch {
+        /// Its number.
+        id: u64,
+        /// Of which CTA.
+        rank: u32,
+        /// Which bytes.
+        footprint: Footprint,
+        /// Will they be written, or read?
+        writes: bool,
+    },
+    /// An asynchronous operation's bytes have been counted by an mbarrier: waiting for the phase orders what follows behind them.
+    AsyncTold {
+        /// Its number.
+        id: u64,
+        /// Which mbarrier.
+        at: ClusterAddress,
+        /// The phase that was current.
+        phase: u64,
+    },
+    /// A lane arrives at an mbarrier.
+    MbarrierArrive {
+        /// Which.
+        at: ClusterAddress,
+        /// The phase that was current.
+        phase: u64,
+    },
+    /// A lane has seen that a phase of an mbarrier is complete.
+    MbarrierPass {
+        /// Which.
+        at: ClusterAddress,
+        /// The phase; `u64::MAX` for the one before the first, which is complete from the beginning.
+        phase: u64,
+    },
+    /// Lanes arrive at the cluster's barrier.
+    ClusterArrive {
+        /// How often it has been completed before.
+        generation: u64,
+    },
+    /// Lanes go on from the cluster's barrier.
+    ClusterPass {
+        /// The completion they waited for.
+        generation: u64,
+    },
+    /// Lanes have waited until at most so many of their latest bulk groups are pending.
+    BulkWait {
+        /// How many.
+        pending: u32,
+        /// Only their reads of shared memory have been waited for.
+        read: bool,
     },
     /// An asynchronous operation has had its effect (its accesses come between the two, with the issuer's origin).
     AsyncComplete {

@@ -18,6 +18,7 @@ mod memory;
 mod modifiers;
 mod moves;
 pub mod op;
+pub mod operands;
 mod scope;
 mod special;
 pub mod types;

@@ -8,6 +8,7 @@
 
 use super::env::Env;
 use super::warp::Warp;
+use crate::asynchronous::ClusterAddress;
 use crate::observe::{Event, Origin};
 
 /// When asynchronous operations take effect.
@@ -29,7 +30,9 @@ pub enum Unit {
     Copy,
     /// Bulk copies; in groups of a lane (`bulk_group`) or on an mbarrier.
     Bulk,
-    /// wgmma groups of a warp.
+    /// The reading halves of bulk stores, which `wait_group.read` waits for.
+    BulkRead,
+    /// wgmma groups of a warpgroup.
     Wgmma,
 }
 
@@ -61,6 +64,10 @@ pub trait Work: Send {
     }
     /// What it is, for reports of deadlocks and leaks: "copy of 128 bytes to shared memory".
     fn describe(&self) -> String;
+    /// The mbarriers that it will tell: what waits for them waits for it.
+    fn tells(&self) -> Vec<ClusterAddress> {
+        vec![]
+    }
 }
 
 /// An issued operation.

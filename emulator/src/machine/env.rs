@@ -102,8 +102,21 @@ impl<'a> Env<'a> {
         address: Option<u64>,
         message: impl Into<String>,
     ) {
+        self.report_with(origin, kind, lane, address, message, None);
+    }
+
+    /// As [`Env::report`], with the other party and its lane.
+    pub fn report_with(
+        &mut self,
+        origin: &Origin,
+        kind: ReportKind,
+        lane: u32,
+        address: Option<u64>,
+        message: impl Into<String>,
+        other: Option<(Origin, u32)>,
+    ) {
         let message = message.into();
-        self.found(Finding { kind, origin: *origin, lane, address, message, other: None });
+        self.found(Finding { kind, origin: *origin, lane, address, message, other });
     }
 
     fn found(&mut self, f: Finding) {

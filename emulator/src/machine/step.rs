@@ -62,6 +62,9 @@ pub fn step(warp: &mut Warp, at: usize, env: &mut Env<'_>) -> Step {
         warp.split(at, active & !exec, pc + 1);
     }
 
+    if warp.wgmma_pending {
+        matrix::check_registers(&inst.op, warp, env, &origin);
+    }
     let flow = execute(&inst.op, warp, at, frame, exec, resumed, env, &origin);
     report_undefined(warp, frame, &origin, env);
     match flow {

@@ -1,0 +1,610 @@
+//! Bulk and tensor copies as [`Work`] of the engine.
+//!
+//! A load is one operation: when it takes effect, global memory is read, shared memory of each destination written, and its mbarrier told. A store is
+//! two: reading shared memory, for which `wait_group.read` waits, and then writing global memory.
+
+use super::super::engine::{Queue, Unit, Work};
+use super::super::env::Env;
+use super::super::frame::lanes_of;
+use super::super::step::Flow;
+use super::super::warp::{Wait, Warp};
+use super::{LanesOf, shared_address};
+use crate::asynchronous::{
+    ClusterAddress, Footprint, GlobalSide, Reduction, ReductionType, Run, TENSOR_MAP_BYTES, TensorDataType,
+    TensorMap, gather, scatter,
+};
+use crate::decode::asynchronous::{AsyncOp, BulkDirection};
+use crate::decode::op::{Addr, Slots};
+use crate::decode::types::{Order, Space};
+use crate::matrix::Swizzle;
+use crate::memory::window::{RANK_SHIFT, resolve};
+use crate::memory::{Access, AccessKind, Proxy};
+use crate::observe::{Event, Origin};
+use crate::report::ReportKind;
+
+/// Global to shared memory of the CTAs in `mask`, at the same offset; each one's mbarrier gets the bytes.
+struct Load {
+    from: GlobalSide,
+    shared: u32,
+    barrier: u32,
+    mask: u32,
+}
+
+/// Shared memory to shared memory.
+struct Across {
+    from: ClusterAddress,
+    to: ClusterAddress,
+    bytes: u32,
+    barrier: ClusterAddress,
+    reduction: Option<(Reduction, ReductionType)>,
+}
+
+/// The reading half of a store.
+struct StoreRead {
+    from: ClusterAddress,
+    to: GlobalSide,
+    reduction: Option<(Reduction, ReductionType)>,
+    /// The queue and group of the writing half.
+    queue: Queue,
+    group: u64,
+}
+
+/// The writing half of a store.
+struct StoreWrite {
+    to: GlobalSide,
+    reduction: Option<(Reduction, ReductionType)>,
+    image: Vec<u8>,
+}
+
+/// The arrival of `cp.async.mbarrier.arrive`.
+struct Arrival {
+    at: ClusterAddress,
+    queue: Queue,
+    group: u64,
+}
+
+impl Work for Load {
+    fn complete(self: Box<Self>, id: u64, origin: &Origin, _warps: &mut [Warp], env: &mut Env<'_>) {
+        let bytes = self.from.bytes();
+        let mut image: Vec<u8> = self.from.fill().into_iter().cycle().take(bytes as usize).collect();
+        for_each_checked(&self.from, AccessKind::Read, origin, env, |env, run| {
+            let Some(allocation) = env.job.memory.find(run.address, u64::from(run.bytes)) else { return };
+            let to = &mut image[run.image as usize..(run.image + run.bytes) as usize];
+            allocation.load_bytes((run.address - allocation.base()) as usize, to);
+        });
+        for rank in lanes_of(self.mask) {
+            let to = ClusterAddress { rank: rank as u32, offset: self.shared };
+            if shared_access(to, bytes, AccessKind::Write, origin, env) {
+                scatter(&mut env.ctas[rank].shared, self.shared, &image, self.from.swizzle());
+            }
+            tell(ClusterAddress { rank: rank as u32, offset: self.barrier }, bytes, id, origin, env);
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("copy of {} bytes to shared memory at {:#x}", self.from.bytes(), self.shared)
+    }
+
+    fn tells(&self) -> Vec<ClusterAddress> {
+        lanes_of(self.mask).map(|rank| ClusterAddress { rank: rank as u32, offset: self.barrier }).collect()
+    }
+}
+
+impl Work for Across {
+    fn complete(self: Box<Self>, id: u64, origin: &Origin, _warps: &mut [Warp], env: &mut Env<'_>) {
+        let kind = if self.reduction.is_some() { AccessKind::Atomic } else { AccessKind::Write };
+        if shared_access(self.from, self.bytes, AccessKind::Read, origin, env)
+            && shared_access(self.to, self.bytes, kind, origin, env)
+        {
+            let mut image = Vec::with_capacity(self.bytes as usize);
+            gather(
+                &env.ctas[self.from.rank as usize].shared,
+                self.from.offset,
+                self.bytes,
+                Swizzle::None,
+                &mut image,
+            );
+            let target = &mut env.ctas[self.to.rank as usize].shared;
+            if let Some((operation, ty)) = self.reduction {
+                let mut old = Vec::with_capacity(image.len());
+                gather(target, self.to.offset, self.bytes, Swizzle::None, &mut old);
+                operation.apply(ty, &mut old, &image);
+                image = old;
+            }
+            scatter(target, self.to.offset, &image, Swizzle::None);
+        }
+        tell(self.barrier, self.bytes, id, origin, env);
+    }
+
+    fn describe(&self) -> String {
+        format!("copy of {} bytes from shared memory at {} to {}", self.bytes, self.from, self.to)
+    }
+
+    fn tells(&self) -> Vec<ClusterAddress> {
+        vec![self.barrier]
+    }
+}
+
+impl Work for StoreRead {
+    fn complete(self: Box<Self>, _id: u64, origin: &Origin, _warps: &mut [Warp], env: &mut Env<'_>) {
+        let bytes = self.to.bytes();
+        if !shared_access(self.from, bytes, AccessKind::Read, origin, env) {
+            return;
+        }
+        let mut image = Vec::with_capacity(bytes as usize);
+        gather(
+            &env.ctas[self.from.rank as usize].shared,
+            self.from.offset,
+            bytes,
+            self.to.swizzle(),
+            &mut image,
+        );
+        let write = StoreWrite { to: self.to, reduction: self.reduction, image };
+        env.issue(origin, self.queue, Some(self.group), Box::new(write));
+    }
+
+    fn describe(&self) -> String {
+        format!("store of {} bytes from shared memory at {}", self.to.bytes(), self.from)
+    }
+}
+
+impl Work for StoreWrite {
+    fn complete(self: Box<Self>, _id: u64, origin: &Origin, _warps: &mut [Warp], env: &mut Env<'_>) {
+        let kind = if self.reduction.is_some() { AccessKind::Atomic } else { AccessKind::Write };
+        for_each_checked(&self.to, kind, origin, env, |env, run| {
+            let Some(allocation) = env.job.memory.find(run.address, u64::from(run.bytes)) else { return };
+            let at = (run.address - allocation.base()) as usize;
+            let source = &self.image[run.image as usize..(run.image + run.bytes) as usize];
+            match self.reduction {
+                None => allocation.store_bytes(at, source),
+                Some((operation, ty)) => {
+                    let mut old = vec![0; source.len()];
+                    allocation.load_bytes(at, &mut old);
+                    operation.apply(ty, &mut old, source);
+                    allocation.store_bytes(at, &old);
+                }
+            }
+        });
+    }
+
+    fn describe(&self) -> String {
+        format!("store of {} bytes to global memory", self.to.bytes())
+    }
+
+    /// Shared memory is not needed any more, and the end of the kernel makes the bytes visible.
+    fn may_outlive(&self) -> bool {
+        true
+    }
+}
+
+impl Work for Arrival {
+    fn complete(self: Box<Self>, _id: u64, origin: &Origin, warps: &mut [Warp], env: &mut Env<'_>) {
+        while let Some(at) = env.engine.pending.iter().position(|p| {
+            p.queue == self.queue
+                && p.group.is_some_and(|g| g <= self.group)
+                && p.origin.lanes & origin.lanes != 0
+        }) {
+            env.complete(at, warps);
+        }
+        if let Some((_, phase)) = env.with_mbarrier(origin, self.at, |b| b.arrive(1)) {
+            env.event(origin, &Event::MbarrierArrive { at: self.at, phase });
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("cp.async.mbarrier.arrive at {}", self.at)
+    }
+
+    fn tells(&self) -> Vec<ClusterAddress> {
+        vec![self.at]
+    }
+}
+
+/// Starts the arrival of one lane behind all of its `cp.async` so far.
+pub(super) fn arrive_when_copied(
+    warp: &Warp,
+    lane: usize,
+    origin: &Origin,
+    at: ClusterAddress,
+    env: &mut Env<'_>,
+) {
+    let queue = Queue { unit: Unit::Copy, warp: warp.id, lane: 0 };
+    let work = Arrival { at, queue, group: warp.copy_group[lane] };
+    env.issue(origin, bulk_queue(warp, lane), None, Box::new(work));
+}
+
+/// Bytes have arrived: the mbarrier counts them.
+fn tell(at: ClusterAddress, bytes: u32, id: u64, origin: &Origin, env: &mut Env<'_>) {
+    if let Some((_, phase)) = env.with_mbarrier(origin, at, |b| b.complete_tx(bytes)) {
+        env.event(origin, &Event::AsyncTold { id, at, phase });
+    }
+}
+
+/// Calls `f` for the runs of a copy's global side that are inside of allocations; the others are reported.
+fn for_each_checked(
+    side: &GlobalSide,
+    kind: AccessKind,
+    origin: &Origin,
+    env: &mut Env<'_>,
+    mut f: impl FnMut(&mut Env<'_>, Run),
+) {
+    let mut runs = [Run { address: 0, bytes: 0, image: 0 }; 32];
+    let mut count = 0;
+    let mut flush = |runs: &[Run], env: &mut Env<'_>| {
+        let Some(first) = runs.first() else { return };
+        let addresses = std::array::from_fn(|i| runs.get(i).map_or(0, |r| r.address));
+        let access = Access {
+            kind,
+            space: Space::Global,
+            bytes: first.bytes,
+            align: 1,
+            lanes: u32::MAX >> (32 - runs.len()),
+            addresses: &addresses,
+            order: Order::WEAK,
+            proxy: Proxy::Async,
+        };
+        for i in lanes_of(env.check(origin, &access, None)) {
+            f(env, runs[i]);
+        }
+    };
+    // All runs of a box have the same length.
+    side.for_each_run(|run| {
+        runs[count] = run;
+        count += 1;
+        if count == runs.len() {
+            flush(&runs, env);
+            count = 0;
+        }
+    });
+    flush(&runs[..count], env);
+}
+
+/// Checks and announces an access to shared memory in one piece.
+fn shared_access(
+    at: ClusterAddress,
+    bytes: u32,
+    kind: AccessKind,
+    origin: &Origin,
+    env: &mut Env<'_>,
+) -> bool {
+    let address = u64::from(at.rank) << RANK_SHIFT | u64::from(at.offset);
+    let access = Access {
+        kind,
+        space: Space::Shared,
+        bytes,
+        align: 16,
+        lanes: 1,
+        addresses: &[address; 32],
+        order: Order::WEAK,
+        proxy: Proxy::Async,
+    };
+    env.check(origin, &access, None) != 0
+}
+
+/// Whose bulk groups a lane's are.
+fn bulk_queue(warp: &Warp, lane: usize) -> Queue {
+    Queue { unit: Unit::Bulk, warp: warp.id, lane: lane as u32 }
+}
+
+/// The queue of the reading halves.
+fn read_queue(warp: &Warp, lane: usize) -> Queue {
+    Queue { unit: Unit::BulkRead, warp: warp.id, lane: lane as u32 }
+}
+
+pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'_>) -> Flow {
+    match op {
+        AsyncOp::Bulk { direction, d, a, bytes, reduction } => {
+            let (to, from, bytes) = (lanes.addresses(*d), lanes.addresses(*a), lanes.read(*bytes));
+            for lane in lanes_of(lanes.exec) {
+                let (global, shared) = match direction {
+                    BulkDirection::Load { .. } => (from[lane], to[lane]),
+                    BulkDirection::Across { .. } | BulkDirection::Store => (to[lane], from[lane]),
+                };
+                let side = GlobalSide::Range { address: generic_global(global), bytes: bytes[lane] as u32 };
+                if matches!(direction, BulkDirection::Across { .. }) {
+                    start_across(
+                        lanes,
+                        lane,
+                        env,
+                        direction,
+                        (from[lane], to[lane]),
+                        bytes[lane] as u32,
+                        *reduction,
+                    );
+                } else {
+                    start(lanes, lane, env, direction, side, shared, *reduction);
+                }
+            }
+            Flow::Next
+        }
+        AsyncOp::Tensor { direction, map, coordinates, shared, reduction } => {
+            let (maps, shared) = (lanes.addresses(*map), lanes.addresses(*shared));
+            let places = coordinates_of(lanes, env, *coordinates);
+            for lane in lanes_of(lanes.exec) {
+                let rank = coordinates.len as usize;
+                let Some(map) = tensor_map(lanes, lane, env, maps[lane], Some(rank)) else { continue };
+                let side = GlobalSide::Box { map, coordinates: places[lane] };
+                let reduction = match reduction.map(|r| (r, reduction_type(r, map.data_type()))) {
+                    None => None,
+                    Some((r, Some(ty))) if r.exists(ty) => Some((r, ty)),
+                    Some((r, _)) => {
+                        let message =
+                            format!("no reduction {r:?} for elements of type {:?}", map.data_type());
+                        env.report(lanes.origin, ReportKind::IllegalOperand, lane as u32, None, message);
+                        continue;
+                    }
+                };
+                start(lanes, lane, env, direction, side, shared[lane], reduction);
+            }
+            Flow::Next
+        }
+        AsyncOp::Prefetch { addr, bytes, coordinates } => {
+            let addresses = lanes.addresses(*addr);
+            if let Some(bytes) = bytes {
+                let bytes = lanes.read(*bytes);
+                for lane in lanes_of(lanes.exec) {
+                    aligned(lanes, lane, env, "size", bytes[lane], 16);
+                    aligned(lanes, lane, env, "global address", addresses[lane], 16);
+                }
+            }
+            if bytes.is_none() {
+                lanes_of(lanes.exec).for_each(|lane| {
+                    tensor_map(lanes, lane, env, addresses[lane], coordinates.map(|c| c.len as usize));
+                });
+            }
+            Flow::Next
+        }
+        AsyncOp::BulkCommit => {
+            let groups = env.units.bulk_groups.entry(lanes.warp.id).or_insert([1; 32]);
+            lanes_of(lanes.exec).for_each(|lane| groups[lane] += 1);
+            Flow::Next
+        }
+        AsyncOp::BulkWait { pending, read } => {
+            let groups = env.units.bulk_groups.get(&lanes.warp.id).copied().unwrap_or([1; 32]);
+            for lane in lanes_of(lanes.exec) {
+                let last = (groups[lane] - 1).saturating_sub(u64::from(*pending));
+                let queues = [read_queue(lanes.warp, lane), bulk_queue(lanes.warp, lane)];
+                for queue in &queues[..if *read { 1 } else { 2 }] {
+                    if env.engine.is_pending(*queue, last) {
+                        return Flow::Wait(Wait::Group { queue: *queue, last });
+                    }
+                }
+            }
+            env.event(lanes.origin, &Event::BulkWait { pending: *pending, read: *read });
+            Flow::Next
+        }
+        _ => unreachable!("another unit's instruction"),
+    }
+}
+
+/// The address of a `.global` operand, which may be written as a generic one.
+fn generic_global(address: u64) -> u64 {
+    resolve(address).1
+}
+
+fn coordinates_of(lanes: &mut LanesOf<'_, '_>, env: &Env<'_>, slots: Slots) -> [[i32; 5]; 32] {
+    let function = &env.job.program.functions[lanes.origin.function as usize];
+    let mut places = [[0; 5]; 32];
+    for (i, &slot) in function.list(slots).iter().enumerate() {
+        let values = lanes.read(slot);
+        for (place, value) in places.iter_mut().zip(values) {
+            place[i] = value as u32 as i32;
+        }
+    }
+    places
+}
+
+/// Reads the tensor map at a generic address: from parameters, constants or global memory.
+fn tensor_map(
+    lanes: &LanesOf<'_, '_>,
+    lane: usize,
+    env: &mut Env<'_>,
+    address: u64,
+    rank: Option<usize>,
+) -> Option<TensorMap> {
+    let (space, inside) = resolve(address);
+    let access = Access {
+        kind: AccessKind::Read,
+        space,
+        bytes: TENSOR_MAP_BYTES as u32,
+        align: 64,
+        lanes: 1 << lane,
+        addresses: &[inside; 32],
+        order: Order::WEAK,
+        proxy: Proxy::Constant,
+    };
+    let mut message = match space {
+        Space::Param | Space::Const | Space::Global => None,
+        _ => Some("a tensor map is in a parameter, a constant or global memory".to_owned()),
+    };
+    if message.is_none() {
+        if env.check(lanes.origin, &access, None) == 0 {
+            return None;
+        }
+        let mut bytes = [0; TENSOR_MAP_BYTES];
+        for (i, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *word = env.load(space, None, lane, inside + 8 * i as u64, 8).to_le_bytes();
+        }
+        match TensorMap::decode(&bytes) {
+            Ok(map) if rank.is_none_or(|rank| map.rank() == rank) => return Some(map),
+            Ok(map) => {
+                message = Some(format!(
+                    "a tensor map of rank {} in a copy of rank {}",
+                    map.rank(),
+                    rank.unwrap_or_default()
+                ));
+            }
+            Err(error) => message = Some(error.to_string()),
+        }
+    }
+    let message = message.unwrap_or_default();
+    env.report(lanes.origin, ReportKind::IllegalOperand, lane as u32, Some(address), message);
+    None
+}
+
+fn reduction_type(reduction: Reduction, ty: TensorDataType) -> Option<ReductionType> {
+    let bitwise = matches!(reduction, Reduction::And | Reduction::Or | Reduction::Xor);
+    Some(match ty {
+        TensorDataType::U8 | TensorDataType::U16 | TensorDataType::F64 => return None,
+        TensorDataType::U32 => ReductionType::U32,
+        TensorDataType::S32 if bitwise => ReductionType::U32,
+        TensorDataType::S32 => ReductionType::S32,
+        TensorDataType::U64 => ReductionType::U64,
+        // A sum is the same for both signs.
+        TensorDataType::S64 if bitwise || reduction == Reduction::Add => ReductionType::U64,
+        TensorDataType::S64 => ReductionType::S64,
+        TensorDataType::F16 => ReductionType::F16,
+        TensorDataType::Bf16 => ReductionType::Bf16,
+        TensorDataType::F32 | TensorDataType::F32Ftz | TensorDataType::Tf32 | TensorDataType::Tf32Ftz => {
+            ReductionType::F32
+        }
+    })
+}
+
+fn aligned(
+    lanes: &LanesOf<'_, '_>,
+    lane: usize,
+    env: &mut Env<'_>,
+    what: &str,
+    value: u64,
+    align: u64,
+) -> bool {
+    let good = value.is_multiple_of(align);
+    if !good {
+        let message = format!("the {what} of a bulk copy, {value:#x}, is not a multiple of {align}");
+        env.report(lanes.origin, ReportKind::Misaligned, lane as u32, Some(value), message);
+    }
+    good
+}
+
+/// Are the bytes in the shared memory of their CTA?
+fn inside(lanes: &LanesOf<'_, '_>, lane: usize, env: &mut Env<'_>, at: ClusterAddress, bytes: u32) -> bool {
+    let shared = &env.ctas[at.rank as usize].shared;
+    let address = u64::from(at.rank) << RANK_SHIFT | u64::from(at.offset);
+    let good = shared.index(address, u64::from(bytes)).is_some();
+    if !good {
+        let (length, start) = (shared.memory.len(), shared.start());
+        let message = format!(
+            "a bulk copy of {bytes} bytes at shared address {address:#x}; the CTA has {length} bytes from {start:#x} on"
+        );
+        env.report(lanes.origin, ReportKind::OutOfBounds, lane as u32, Some(address), message);
+    }
+    good
+}
+
+fn place_of(lanes: &LanesOf<'_, '_>, lane: usize, env: &mut Env<'_>, address: u64) -> Option<ClusterAddress> {
+    // These operands are in `.shared`; a generic address is accepted, since compilers convert with `cvta` or not.
+    let (space, inside) = resolve(address);
+    let inside = if space == Space::Shared { inside } else { address & 0xFFFF_FFFF };
+    shared_address(env, lanes.origin, lane, Space::Shared, inside)
+}
+
+fn barrier_of(
+    lanes: &mut LanesOf<'_, '_>,
+    lane: usize,
+    env: &mut Env<'_>,
+    addr: Addr,
+) -> Option<ClusterAddress> {
+    let address = lanes.addresses(addr)[lane];
+    place_of(lanes, lane, env, address)
+}
+
+/// Starts one lane's load or store.
+fn start(
+    lanes: &mut LanesOf<'_, '_>,
+    lane: usize,
+    env: &mut Env<'_>,
+    direction: &BulkDirection,
+    side: GlobalSide,
+    shared: u64,
+    reduction: Option<(Reduction, ReductionType)>,
+) {
+    let origin = lanes.origin_of(lane);
+    let Some(at) = place_of(lanes, lane, env, shared) else { return };
+    let bytes = side.bytes();
+    let mut good =
+        aligned(lanes, lane, env, "shared address", u64::from(at.offset), u64::from(side.shared_alignment()));
+    if let GlobalSide::Range { address, .. } = side {
+        good &= aligned(lanes, lane, env, "size", u64::from(bytes), 16);
+        good &= aligned(lanes, lane, env, "global address", address, 16);
+    }
+    match direction {
+        BulkDirection::Load { barrier, mask, .. } => {
+            let Some(barrier) = barrier_of(lanes, lane, env, *barrier) else { return };
+            let all = u32::MAX >> (32 - env.ctas.len());
+            let mask = match mask {
+                // Destination and mbarrier are where the addresses say, which is another CTA's if mapa was used.
+                None => 1 << at.rank,
+                Some(slot) => lanes.read(*slot)[lane] as u32 & 0xFFFF,
+            };
+            if mask & !all != 0
+                || (mask.count_ones() == 1 && mask >> at.rank & 1 == 1 && barrier.rank != at.rank)
+            {
+                let message = format!(
+                    "a bulk copy to the CTAs {mask:#b} of {} with its mbarrier in rank {}",
+                    env.ctas.len(),
+                    barrier.rank
+                );
+                env.report(&origin, ReportKind::IllegalOperand, lane as u32, None, message);
+                return;
+            }
+            for rank in lanes_of(mask) {
+                good &=
+                    inside(lanes, lane, env, ClusterAddress { rank: rank as u32, offset: at.offset }, bytes);
+            }
+            if !good {
+                return;
+            }
+            let work = Load { from: side, shared: at.offset, barrier: barrier.offset, mask };
+            let id = env.issue(&origin, bulk_queue(lanes.warp, lane), None, Box::new(work));
+            for rank in lanes_of(mask) {
+                touch(env, &origin, id, ClusterAddress { rank: rank as u32, offset: at.offset }, bytes, true);
+            }
+        }
+        BulkDirection::Store => {
+            good &= inside(lanes, lane, env, at, bytes);
+            if !good {
+                return;
+            }
+            let group = env.units.bulk_groups.entry(lanes.warp.id).or_insert([1; 32])[lane];
+            let queue = bulk_queue(lanes.warp, lane);
+            let work = StoreRead { from: at, to: side, reduction, queue, group };
+            let id = env.issue(&origin, read_queue(lanes.warp, lane), Some(group), Box::new(work));
+            touch(env, &origin, id, at, bytes, false);
+        }
+        BulkDirection::Across { .. } => unreachable!("it has no global side"),
+    }
+}
+
+fn start_across(
+    lanes: &mut LanesOf<'_, '_>,
+    lane: usize,
+    env: &mut Env<'_>,
+    direction: &BulkDirection,
+    (from, to): (u64, u64),
+    bytes: u32,
+    reduction: Option<(Reduction, ReductionType)>,
+) {
+    let BulkDirection::Across { barrier } = direction else { return };
+    let origin = lanes.origin_of(lane);
+    let Some(from) = place_of(lanes, lane, env, from) else { return };
+    let Some(to) = place_of(lanes, lane, env, to) else { return };
+    let Some(barrier) = barrier_of(lanes, lane, env, *barrier) else { return };
+    let mut good = aligned(lanes, lane, env, "size", u64::from(bytes), 16);
+    for at in [from, to] {
+        good &= aligned(lanes, lane, env, "shared address", u64::from(at.offset), 16);
+        good &= inside(lanes, lane, env, at, bytes);
+    }
+    if !good {
+        return;
+    }
+    let work = Across { from, to, bytes, barrier, reduction };
+    let id = env.issue(&origin, bulk_queue(lanes.warp, lane), None, Box::new(work));
+    touch(env, &origin, id, from, bytes, false);
+    touch(env, &origin, id, to, bytes, true);
+}
+
+fn touch(env: &mut Env<'_>, origin: &Origin, id: u64, at: ClusterAddress, bytes: u32, writes: bool) {
+    let footprint = Footprint::Range { start: at.offset, bytes };
+    env.event(origin, &Event::AsyncTouch { id, rank: at.rank, footprint, writes });
+}

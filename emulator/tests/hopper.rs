@@ -1,0 +1,259 @@
+//! Kernels of the Hopper class that are known right on an H200 (warp-specialised TMA and wgmma GEMMs, attention), run whole: right within the error
+//! they had there, and without a report, whatever the schedule.
+//!
+//! `cargo test --release -p tegula-emulator --test hopper -- --ignored` runs many seeds.
+
+mod support;
+
+use half::bf16;
+use support::{Attention, D, Parameters, Random, gemm, options, relative_error};
+use tegula_emulator::asynchronous::{TensorDataType, TensorMapBuilder};
+use tegula_emulator::matrix::Swizzle;
+use tegula_emulator::{GlobalMemory, Launch, Module, Options, Outcome, Timing};
+
+/// A GEMM kernel: C = A·Bᵀ.
+struct Gemm {
+    name: &'static str,
+    source: &'static str,
+    /// Rows and columns of a tile.
+    tile: [usize; 2],
+    cluster: u32,
+    /// Rows of B that one copy brings.
+    box_b: u32,
+}
+
+const GEMMS: [Gemm; 4] = [
+    Gemm {
+        name: "k_p256",
+        source: include_str!("fixtures/k_p256.ptx"),
+        tile: [128, 256],
+        cluster: 1,
+        box_b: 256,
+    },
+    Gemm {
+        name: "k_p256c2",
+        source: include_str!("fixtures/k_p256c2.ptx"),
+        tile: [128, 256],
+        cluster: 2,
+        box_b: 128,
+    },
+    Gemm {
+        name: "k_p128_s6",
+        source: include_str!("fixtures/k_p128_s6.ptx"),
+        tile: [128, 128],
+        cluster: 1,
+        box_b: 128,
+    },
+    Gemm {
+        name: "k_pp_128x128",
+        source: include_str!("fixtures/k_pp_128x128.ptx"),
+        tile: [128, 128],
+        cluster: 1,
+        box_b: 128,
+    },
+];
+
+/// Bytes of dynamic shared memory of the GEMMs.
+const GEMM_SHARED: u32 = 230656;
+/// Threads of all these kernels.
+const THREADS: u32 = 384;
+
+fn bytes(values: &[bf16]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn read_bf16(memory: &GlobalMemory, address: u64, count: usize) -> Vec<f64> {
+    let mut raw = vec![0; count * 2];
+    memory.read(address, &mut raw).unwrap();
+    raw.as_chunks::<2>().0.iter().map(|b| bf16::from_le_bytes(*b).to_f64()).collect()
+}
+
+/// A row-major matrix, in boxes of `rows` by 64.
+fn matrix_map(address: u64, [height, width]: [usize; 2], rows: u32) -> [u8; 128] {
+    let (dims, strides) = ([width as u64, height as u64], [width as u64 * 2]);
+    TensorMapBuilder::new(TensorDataType::Bf16, address, &dims, &strides, &[64, rows])
+        .swizzle(Swizzle::B128)
+        .build()
+        .unwrap()
+        .encode()
+}
+
+/// Runs a GEMM with `ctas` CTAs at most: what was found, and the relative error.
+fn run_gemm(kernel: &Gemm, [m, n, k]: [usize; 3], ctas: u32, options: &Options) -> (Outcome, f64) {
+    let mut random = Random(options.seed + 1);
+    let (a, b) = (random.bf16(m * k), random.bf16(n * k));
+    let mut memory = GlobalMemory::new();
+    let module = Module::load(kernel.source, &mut memory).unwrap();
+    let [pa, pb] = [("a", &a), ("b", &b)].map(|(name, x)| memory.allocate_from(&bytes(x), name));
+    let pc = memory.allocate(m as u64 * n as u64 * 2, "c");
+    let parameters = Parameters::default()
+        .map(&matrix_map(pa, [m, k], kernel.tile[0] as u32))
+        .map(&matrix_map(pb, [n, k], kernel.box_b))
+        .map(&matrix_map(pc, [m, n], 64))
+        .u64(pc)
+        .u32(m as u32)
+        .u32(n as u32)
+        .u32(k as u32);
+    let tiles = (m / kernel.tile[0] * (n / kernel.tile[1])) as u32;
+    let launch = Launch {
+        cluster: Some([kernel.cluster, 1, 1]),
+        dynamic_shared: GEMM_SHARED,
+        ..Launch::new(kernel.name, [tiles.min(ctas), 1, 1], [THREADS, 1, 1], &parameters.0)
+    };
+    let outcome = module.launch(&memory, &launch, options).unwrap();
+    let error = relative_error(&read_bf16(&memory, pc, m * n), &gemm(&a, &b, m, n, k));
+    (outcome, error)
+}
+
+fn check_gemm(kernel: &Gemm, shape: [usize; 3], ctas: u32, options: &Options) {
+    let (outcome, error) = run_gemm(kernel, shape, ctas, options);
+    let at = format!("{} {shape:?} seed {} {:?}", kernel.name, options.seed, options.timing);
+    assert!(outcome.reports.is_empty(), "{at}: {}", outcome.reports[0]);
+    // Rounding the output to bf16 is at most 2^-9 an element, 2^-9/√3 in the mean of all if errors are uniform; f32 sums add 1e-6.
+    assert!(error < 2f64.powi(-9), "{at}: relative error {error:.2e}");
+}
+
+#[test]
+fn gemms_are_right_and_clean() {
+    for kernel in &GEMMS {
+        for timing in [Timing::Late, Timing::Early, Timing::Random] {
+            // 5 slices of K: more than one round of the rings of 4, less than one of 6.
+            check_gemm(kernel, [256, 256, 320], 132, &options(7, timing));
+        }
+    }
+}
+
+#[test]
+fn persistent_ctas_take_several_tiles() {
+    for kernel in &GEMMS {
+        check_gemm(kernel, [512, 512, 64], 2 * kernel.cluster, &options(3, Timing::Late));
+    }
+}
+
+/// An attention kernel with tiles of 128 queries and 128 keys, for full and causal.
+struct AttentionKernel {
+    name: &'static str,
+    source: &'static str,
+    causal: bool,
+}
+
+const ATTENTIONS: [AttentionKernel; 3] = [
+    AttentionKernel { name: "f_base128_0", source: include_str!("fixtures/f_base128_0.ptx"), causal: false },
+    AttentionKernel { name: "f_base128_1", source: include_str!("fixtures/f_base128_1.ptx"), causal: true },
+    AttentionKernel {
+        name: "f_n128_nopp_1",
+        source: include_str!("fixtures/f_n128_nopp_1.ptx"),
+        causal: true,
+    },
+];
+
+/// Bytes of dynamic shared memory of the attention kernels.
+const ATTENTION_SHARED: u32 = 197888;
+
+/// A tensor `[b, s, h, 128]` as (64, s, 2, h, b), in boxes of (64, rows, 2, 1, 1): two halves of the head, each with 128-byte rows.
+fn head_map(address: u64, [b, s, h]: [usize; 3], rows: u32) -> [u8; 128] {
+    let [b, s, h] = [b, s, h].map(|x| x as u64);
+    let d = D as u64;
+    let (dims, strides) = ([64, s, 2, h, b], [h * d * 2, 128, d * 2, s * h * d * 2]);
+    TensorMapBuilder::new(TensorDataType::Bf16, address, &dims, &strides, &[64, rows, 2, 1, 1])
+        .swizzle(Swizzle::B128)
+        .build()
+        .unwrap()
+        .encode()
+}
+
+/// Runs an attention in `ctas` persistent CTAs at most and compares it.
+fn check_attention(kernel: &AttentionKernel, shape: Attention, ctas: u32, options: &Options) {
+    let Attention { b, sq, sk, h, hk, .. } = shape;
+    let mut random = Random(options.seed + 1);
+    let q = random.bf16(b * sq * h * D);
+    let [k, v] = [0; 2].map(|_| random.bf16(b * sk * hk * D));
+    let mut memory = GlobalMemory::new();
+    let module = Module::load(kernel.source, &mut memory).unwrap();
+    let [pq, pk, pv] =
+        [("q", &q), ("k", &k), ("v", &v)].map(|(name, x)| memory.allocate_from(&bytes(x), name));
+    let po = memory.allocate((q.len() * 2) as u64, "o");
+    let plse = memory.allocate((b * h * sq * 4) as u64, "lse");
+    let counter = memory.allocate_from(&[0; 16], "counter");
+    let (tiles_m, group) = (sq.div_ceil(128), h / hk);
+    let tiles = tiles_m * b * h;
+    let swizzle = if kernel.causal { (2 * group).min(b * h) } else { group };
+    let mut parameters = Parameters::default()
+        .map(&head_map(pq, [b, sq, h], 64))
+        .map(&head_map(pk, [b, sk, hk], 128))
+        .map(&head_map(pv, [b, sk, hk], 128))
+        .map(&head_map(po, [b, sq, h], 64))
+        .u64(plse)
+        .u64(counter);
+    for x in [h, group, sq, sk, tiles_m, tiles, swizzle, b * h] {
+        parameters = parameters.u32(x as u32);
+    }
+    let scale = (std::f64::consts::LOG2_E / (D as f64).sqrt()) as f32;
+    let parameters = parameters.u32(scale.to_bits());
+    let launch = Launch {
+        dynamic_shared: ATTENTION_SHARED,
+        ..Launch::new(kernel.name, [(tiles as u32).min(ctas), 1, 1], [THREADS, 1, 1], &parameters.0)
+    };
+    let outcome = module.launch(&memory, &launch, options).unwrap();
+    let at = format!("{} {shape:?} seed {} {:?}", kernel.name, options.seed, options.timing);
+    assert!(outcome.reports.is_empty(), "{at}: {}", outcome.reports[0]);
+
+    let (want, want_lse) = Attention { causal: kernel.causal, ..shape }.reference(&q, &k, &v);
+    let error = relative_error(&read_bf16(&memory, po, q.len()), &want);
+    let mut raw = vec![0; want_lse.len() * 4];
+    memory.read(plse, &mut raw).unwrap();
+    let lse = raw.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b)));
+    // P and O are rounded to bf16, 2^-9 an element each, and P's errors average out over the keys.
+    assert!(error < 2f64.powi(-8), "{at}: relative error {error:.2e}");
+    for (got, want) in lse.zip(want_lse) {
+        // f32 sums of 128 products: 2^-24 · 128 of scores up to about 10, and ex2.approx and lg2.approx, 2^-22.
+        assert!(got == want || (got - want).abs() < 1e-4, "{at}: log-sum-exp {got} instead of {want}");
+    }
+    let mut count = [0; 4];
+    memory.read(counter, &mut count).unwrap();
+    assert_eq!(count, [0; 4], "{at}: the last CTA resets the counter");
+}
+
+/// Shapes with a tail, rows without keys, groups of heads.
+fn shapes() -> [Attention; 3] {
+    let one = Attention { b: 1, sq: 128, sk: 128, h: 1, hk: 1, causal: false };
+    [one, Attention { sq: 200, sk: 333, h: 2, hk: 1, ..one }, Attention { b: 2, sq: 200, sk: 72, ..one }]
+}
+
+#[test]
+fn attentions_are_right_and_clean() {
+    for kernel in &ATTENTIONS {
+        for (i, shape) in shapes().into_iter().enumerate() {
+            let timing = [Timing::Late, Timing::Early, Timing::Random][i];
+            check_attention(kernel, shape, 2, &options(11, timing));
+        }
+    }
+}
+
+#[test]
+#[ignore = "minutes in a debug build"]
+fn many_schedules() {
+    for seed in 0..10 {
+        for timing in [Timing::Late, Timing::Early, Timing::Random] {
+            GEMMS.iter().for_each(|kernel| check_gemm(kernel, [512, 512, 384], 2, &options(seed, timing)));
+            for kernel in &ATTENTIONS {
+                shapes()
+                    .into_iter()
+                    .for_each(|shape| check_attention(kernel, shape, 2, &options(seed, timing)));
+            }
+        }
+    }
+}
+
+/// The promise: a 256×256×256 GEMM with all sanitizers in at most 2 s, in a release build.
+#[test]
+#[ignore = "a matter of release builds"]
+fn a_gemm_is_emulated_in_two_seconds() {
+    for kernel in &GEMMS {
+        let start = std::time::Instant::now();
+        check_gemm(kernel, [256, 256, 256], 132, &options(0, Timing::Late));
+        let elapsed = start.elapsed();
+        println!("{} 256x256x256: {elapsed:?}", kernel.name);
+        assert!(elapsed.as_secs_f64() < 2.0, "{}: {elapsed:?}", kernel.name);
+    }
+}
