@@ -1,4 +1,4 @@
-//! Lists what the registry has for GPUs, or writes tile IR of chosen variants into a folder, for `tegula-opt`:
+//! Lists the registry, or writes tile IR of chosen variants into a folder, for `tegula-opt`:
 //!
 //! ```console
 //! $ cargo run -p tegula-kernels --example variants                              # name, types, config: a line a variant
@@ -6,7 +6,7 @@
 //! $ tegula-opt out/rms_norm.0.tile --emit report --target sm_90a
 //! ```
 //!
-//! Chosen are those for GPUs whose line contains every word. They get the facts that tensors usually have: aligned, rows a multiple of 16.
+//! Chosen are those whose line contains every word. They get the facts that tensors usually have: aligned, rows a multiple of 16.
 
 use std::error::Error;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let line = |types: &str, config: &str| format!("{} <{types}> {config}", entry.name);
         let chosen = entry.variants.iter().filter(|v| {
             let line = line(&v.types, &v.config);
-            !v.host_only && words.iter().all(|word| line.contains(word.as_str()))
+            words.iter().all(|word| line.contains(word.as_str()))
         });
         for (number, variant) in chosen.enumerate() {
             let line = line(&variant.types, &variant.config);

@@ -69,10 +69,17 @@ impl Config {
                 num_stages: 1,
             },
             // Beyond a few rows the sums that a thread holds are the limit. f32 has no tensor cores to be compared with.
-            DeviceClass::Gpu { multiprocessors } if m <= if bits == 32 { FEW_ROWS } else { 4 } => {
-                Config::elementwise([m, n, k], format, matrices, multiprocessors)
+            DeviceClass::Gpu { multiprocessors } => {
+                let few = match (matrices, bits) {
+                    (1, 32) => FEW_ROWS,
+                    (1, _) => 4,
+                    _ => 2,
+                };
+                match m <= few {
+                    true => Config::elementwise([m, n, k], format, matrices, multiprocessors),
+                    false => Config::dequantized(m, n, matrices, multiprocessors),
+                }
             }
-            DeviceClass::Gpu { multiprocessors } => Config::dequantized(m, n, matrices, multiprocessors),
         }
     }
 
@@ -98,7 +105,8 @@ impl Config {
         let rows = m.next_power_of_two();
         let loads = if rows * matrices > 1 { 1 } else { 2 };
         // One program a multiprocessor may be large; of several, each is better small.
-        let most_warps = if n.div_ceil(block_n) <= multiprocessors as usize && rows <= 2 { 16 } else { 4 };
+        let alone = n.div_ceil(block_n) <= multiprocessors as usize;
+        let most_warps = if alone && rows * matrices <= 2 { 16 } else { 4 };
         let in_a_warp = loads * 32 * CODES_PER_LOAD;
         let all = (k / GROUP).next_power_of_two() * format.code_bytes() * block_n;
         let num_warps = (all / in_a_warp).clamp(4, most_warps);
@@ -117,6 +125,11 @@ impl Config {
         }
         let (swizzle, num_warps, num_stages) = (8, 4, 3);
         Config { algorithm: Algorithm::Dequantized, rows, groups: 2, block_n, swizzle, num_warps, num_stages }
+    }
+
+    /// Registers a thread: with one row 128 do, and let four small programs share a multiprocessor, so that their loads overlap.
+    pub fn max_registers(&self) -> u32 {
+        if self.algorithm == Algorithm::Elementwise && self.rows == 1 { 128 } else { 255 }
     }
 
     /// What the choice gives for the shapes that the matrix product lists.

@@ -22,7 +22,7 @@ use crate::gemm::options::{Numerics, Output};
 
 /// y = x · wᵀ + what the options add.  x: [m, k]; codes, scales, mins: the planes of w (mins is anything where the format has none);
 /// bias: [n]; residual, y: [m, n].
-#[kernel(num_warps = config.num_warps, num_stages = config.num_stages)]
+#[kernel(num_warps = config.num_warps, num_stages = config.num_stages, max_registers = config.max_registers())]
 pub fn quant_gemm<T: Float + DotInto<f32>, O: Float, E: Float>(
     x: View<T, 2>,
     codes: View<u8, 4>,
@@ -45,7 +45,7 @@ pub fn quant_gemm<T: Float + DotInto<f32>, O: Float, E: Float>(
 }
 
 /// y = silu(x · gateᵀ) · (x · upᵀ), with silu(a) = a / (1 + e⁻ᵃ), in f32 until it is stored.  x: [m, k]; y: [m, n]; the planes of both.
-#[kernel(num_warps = config.num_warps, num_stages = config.num_stages)]
+#[kernel(num_warps = config.num_warps, num_stages = config.num_stages, max_registers = config.max_registers())]
 pub fn quant_swiglu<T: Float + DotInto<f32>, O: Float>(
     x: View<T, 2>,
     gate_codes: View<u8, 4>,
