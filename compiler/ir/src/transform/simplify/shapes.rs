@@ -29,6 +29,10 @@ pub(super) fn fold(kernel: &Kernel, op: Op) -> Option<Fold> {
             if from == to && is_identity {
                 return Some(Fold::value(data.operands[0]));
             }
+            // A scalar under another shape is held by every thread, which is what a broadcast says.
+            if matches!(data.opcode, Opcode::Reshape) && from.is_scalar() && without_layouts(&[to]) {
+                return Some(Fold::Become(Opcode::Broadcast, smallvec![data.operands[0]]));
+            }
             compose(kernel, &data.opcode, data.operands[0], op)
         }
         _ => None,
