@@ -25,5 +25,5 @@ pub fn argmax<T: Float>(x: View<T, 2>, ids: ViewMut<i32, 1>, config: Config) {
         let take = y.gt(x) | (y.eq_(x) & j.lt(i));
         (select(take, y, x), select(take, j, i))
     });
-    ids.store([row], select(first.eq_(i32::MAX), -1, first).reshape([1]));
+    ids.store([row], select(first.eq_(i32::MAX), -1, first).broadcast_to([1]));
 }

@@ -24,10 +24,10 @@ pub struct Filters {
     pub top_p: bool,
 }
 
-/// 8 elements for each thread: weights are 64 bits each, and 32 warps leave 64 registers a thread.
-const COLUMNS_PER_WARP: usize = 256;
-/// The widest tile: 32 warps.
-const GPU_MOST: usize = 32 * COLUMNS_PER_WARP;
+/// 16 elements for each thread: two 16-byte pieces of 16-bit elements in flight.
+const COLUMNS_PER_WARP: usize = 512;
+/// The widest tile: 16 warps. Weights and their running sums are 64 bits each, and 32 warps would leave 64 registers a thread.
+const GPU_MOST: usize = 16 * COLUMNS_PER_WARP;
 /// Tiles of 64-bit weights of 64 KB.
 const HOST_MOST: usize = 8 << 10;
 

@@ -34,7 +34,7 @@ pub fn sample<T: Float>(
     }
     let sum = at_least(logits, row, threshold).0;
     let random = mulhi(random_word(seed, step, number), sum);
-    ids.store([number], chosen(logits, row, threshold, random).reshape([1]));
+    ids.store([number], chosen(logits, row, threshold, random).broadcast_to([1]));
 }
 
 /// A row of the logits, and what its weights depend on.

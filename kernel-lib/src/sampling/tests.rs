@@ -40,7 +40,7 @@ fn against_f64<T: Activation>(rows: usize, vocab: usize, pad: usize, sampling: S
 fn agrees_with_f64_in_every_type() {
     let mut compared = 0;
     let mut all = 0;
-    for (rows, vocab) in [(1, 1), (3, 2), (9, 1003), (4, 8192), (5, 9000)] {
+    for (rows, vocab) in [(1, 1), (3, 2), (9, 1003), (1, 9000)] {
         for (top_k, top_p) in [
             (None, None),
             (Some(1), None),
