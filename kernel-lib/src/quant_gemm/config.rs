@@ -97,15 +97,23 @@ impl Config {
         Config { algorithm: Algorithm::Grouped, rows, groups, block_n, swizzle, num_warps, num_stages }
     }
 
-    /// Columns: a panel, or half of one where that leaves too few programs for all multiprocessors (less would be a part of a sector). Groups: so many that
-    /// each thread has two loads of codes under way (one where its sums would not fit), and warps until that covers K, as one step hides
-    /// the latency of memory best.
+    /// Columns: a panel, where that gives programs for all multiprocessors; half of one (less is a part of a sector); or a quarter, where
+    /// every program finds a multiprocessor even so: with the fewest columns, one step goes the furthest along K. Groups: so many that each
+    /// thread has two loads of codes under way (one where its sums would not fit), and warps until that covers K, as all of it in one step
+    /// hides the latency of memory best.
     fn elementwise([m, n, k]: [usize; 3], format: Format, matrices: usize, multiprocessors: u32) -> Config {
-        let block_n = if n.div_ceil(PANEL) < 2 * multiprocessors as usize { PANEL / 2 } else { PANEL };
+        let multiprocessors = multiprocessors as usize;
+        let block_n = if n.div_ceil(PANEL) >= 2 * multiprocessors {
+            PANEL
+        } else if n.div_ceil(PANEL / 4) <= multiprocessors {
+            PANEL / 4
+        } else {
+            PANEL / 2
+        };
         let rows = m.next_power_of_two();
         let loads = if rows * matrices > 1 { 1 } else { 2 };
         // One program a multiprocessor may be large; of several, each is better small.
-        let alone = n.div_ceil(block_n) <= multiprocessors as usize;
+        let alone = n.div_ceil(block_n) <= multiprocessors;
         let most_warps = if alone && rows * matrices <= 2 { 16 } else { 4 };
         let in_a_warp = loads * 32 * CODES_PER_LOAD;
         let all = (k / GROUP).next_power_of_two() * format.code_bytes() * block_n;

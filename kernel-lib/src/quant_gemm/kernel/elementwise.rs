@@ -54,8 +54,10 @@ pub(super) fn products<T: Float>(
                 }
                 sums[i][row] = fma(products, *scales, sums[i][row]);
                 if let Some(mins) = mins {
-                    let total = xs.iter().copied().reduce(|a, b| a + b).expect("a group has codes");
-                    sums[i][row] = fma(*mins, total, sums[i][row]);
+                    // Not times the activations' sum: as a value of its own it would have to change threads, as each of them does.
+                    for x in &xs {
+                        sums[i][row] = fma(*mins, *x, sums[i][row]);
+                    }
                 }
             }
         }
