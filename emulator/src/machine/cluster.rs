@@ -4,6 +4,7 @@
 //! [`crate::decode::Function::order`], so that diverged lanes meet; but now and then any other goes, so that lanes which wait for one another inside
 //! of a warp get on. All choices come from the cluster's own generator: the same seed gives the same run, on however many host threads.
 
+use super::asynchronous::UnitWait;
 use super::engine::{Queue, Timing};
 use super::env::{CtaState, Env};
 use super::job::Job;
@@ -118,7 +119,7 @@ impl<'a> Cluster<'a> {
                 return Status::Ran;
             }
         }
-        if self.complete(None) { Status::Ran } else { Status::Stalled }
+        if self.complete_awaited() || self.complete(None) { Status::Ran } else { Status::Stalled }
     }
 
     /// All warps have ended: what is under way should have been waited for.
@@ -217,6 +218,26 @@ impl<'a> Cluster<'a> {
         found
     }
 
+    /// Completes one random operation that an mbarrier counts which somebody waits for: so what nobody waits for stays under way.
+    fn complete_awaited(&mut self) -> bool {
+        let fragments = self.alive.iter().flat_map(|&w| &self.warps[w].fragments);
+        let awaited: Vec<_> = fragments
+            .filter_map(|f| if let Some(Wait::Unit(wait)) = &f.wait { Some(wait.awaited()) } else { None })
+            .flatten()
+            .collect();
+        let mut candidates = std::mem::take(&mut self.candidates);
+        self.env.engine.candidates(None, &mut candidates);
+        let pending = &self.env.engine.pending;
+        candidates.retain(|&at| awaited.iter().any(|&barrier| pending[at].work.tells(barrier)));
+        let found = !candidates.is_empty();
+        if found {
+            let at = candidates[self.env.rng.below(candidates.len())];
+            self.env.complete(at, &mut self.warps);
+        }
+        self.candidates = candidates;
+        found
+    }
+
     fn burst(&mut self, w: usize, fragment: usize, any: bool) {
         let length = 1 + self.env.rng.below(LONGEST_BURST);
         let early = self.env.job.options.timing == Timing::Early;
@@ -300,7 +321,14 @@ impl<'a> Cluster<'a> {
                 .iter()
                 .any(|f| matches!(f.wait, Some(Wait::Converge { .. } | Wait::WarpSync { .. })))
         });
-        let kind = if divergent { ReportKind::Divergence } else { ReportKind::Deadlock };
+        let mut fragments = self.alive.iter().flat_map(|&w| &self.warps[w].fragments);
+        let kind = if divergent {
+            ReportKind::Divergence
+        } else if fragments.any(|f| matches!(f.wait, Some(Wait::Unit(UnitWait::Registers { .. })))) {
+            ReportKind::RegisterPool
+        } else {
+            ReportKind::Deadlock
+        };
         let message = format!("nobody can go on{}", self.waiting());
         self.env.report(&origin, kind, origin.lanes.trailing_zeros(), None, message);
         self.env.aborted = true;

@@ -64,9 +64,9 @@ pub trait Work: Send {
     }
     /// What it is, for reports of deadlocks and leaks: "copy of 128 bytes to shared memory".
     fn describe(&self) -> String;
-    /// The mbarriers that it will tell: what waits for them waits for it.
-    fn tells(&self) -> Vec<ClusterAddress> {
-        vec![]
+    /// Will this mbarrier be told of its end? What waits for the mbarrier waits for it, then.
+    fn tells(&self, _barrier: ClusterAddress) -> bool {
+        false
     }
 }
 

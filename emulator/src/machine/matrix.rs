@@ -24,6 +24,8 @@ use crate::memory::{Access, AccessKind, Proxy};
 use crate::observe::{Event, Origin};
 use crate::report::ReportKind;
 
+/// Registers a lane of the largest fragment of `mma.sync`: A of m16n8k16 over f64.
+const MOST_REGISTERS: usize = 8;
 /// Warps of a warpgroup.
 const WARPS: usize = 4;
 
@@ -177,13 +179,18 @@ pub fn execute(
         MatrixOp::Mma { mma, a, b, c, d } => {
             let mut scratch = std::mem::take(&mut env.units.scratch);
             let registers = &mut warp.frames[frame as usize];
-            let mut read = |slots: Slots| -> Vec<Lanes> {
-                list(slots).iter().map(|&slot| *registers.read(slot, FULL)).collect()
+            let mut read = |slots: Slots| {
+                let mut fragment = [[0; 32]; MOST_REGISTERS];
+                list(slots)
+                    .iter()
+                    .zip(&mut fragment)
+                    .for_each(|(&slot, lanes)| *lanes = *registers.read(slot, FULL));
+                fragment
             };
             let (a, b, c) = (read(*a), read(*b), read(*c));
             let of =
                 |fragment: &[Lanes], register: u32, lane: u32| fragment[register as usize][lane as usize];
-            let mut result = vec![[0; 32]; d.len as usize];
+            let mut result = [[0; 32]; MOST_REGISTERS];
             mma.execute(
                 &mut scratch,
                 |r, l| of(&a, r, l),

@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use tegula_emulator::{Options, Timing, sanitize};
+pub mod kernels;
+
+use tegula_emulator::{GlobalMemory, Launch, Module, Options, Outcome, Report, ReportKind, Timing, sanitize};
 
 /// Seeded random numbers.
 pub struct Random(pub u64);
@@ -130,4 +132,72 @@ pub fn relative_error(got: &[f64], want: &[f64]) -> f64 {
 /// Options with all sanitizers.
 pub fn options(seed: u64, timing: Timing) -> Options {
     Options { seed, timing, observers: sanitize::all(), ..Options::default() }
+}
+
+/// Runs the kernel `k` of a module in `grid` CTAs of `block` threads, `cluster` a cluster, on buffers whose addresses are its parameters: what was
+/// found, and the buffers afterwards. An empty buffer of the input stands for unwritten memory of 64 KiB.
+pub fn run(
+    source: &str,
+    [grid, block, cluster]: [u32; 3],
+    buffers: &[Vec<u8>],
+    options: &Options,
+) -> (Outcome, Vec<Vec<u8>>) {
+    let mut memory = GlobalMemory::new();
+    let module = Module::load(source, &mut memory).unwrap_or_else(|e| panic!("{e}"));
+    let addresses: Vec<u64> = buffers
+        .iter()
+        .map(|b| if b.is_empty() { memory.allocate(1 << 16, "out") } else { memory.allocate_from(b, "in") })
+        .collect();
+    let parameters = addresses.iter().fold(Parameters::default(), |p, &a| p.u64(a));
+    let launch = Launch {
+        cluster: Some([cluster, 1, 1]),
+        ..Launch::new("k", [grid, 1, 1], [block, 1, 1], &parameters.0)
+    };
+    let outcome = module.launch(&memory, &launch, options).unwrap_or_else(|e| panic!("{e}"));
+    let read = |(&address, buffer): (&u64, &Vec<u8>)| {
+        let mut out = vec![0; if buffer.is_empty() { 1 << 16 } else { buffer.len() }];
+        memory.read(address, &mut out).unwrap();
+        out
+    };
+    (outcome, addresses.iter().zip(buffers).map(read).collect())
+}
+
+/// A run without findings, with each timing; the buffers, which must be the same.
+pub fn run_clean(source: &str, shape: [u32; 3], buffers: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut first = None;
+    for (seed, timing) in [Timing::Late, Timing::Early, Timing::Random].into_iter().enumerate() {
+        let (outcome, out) = run(source, shape, buffers, &options(seed as u64, timing));
+        assert!(outcome.reports.is_empty(), "{timing:?}: {}", outcome.reports[0]);
+        assert!(*first.get_or_insert_with(|| out.clone()) == out, "{timing:?} computes something else");
+    }
+    first.expect("it has run")
+}
+
+/// What a late run finds.
+pub fn findings(source: &str, shape: [u32; 3], buffers: &[Vec<u8>]) -> Vec<Report> {
+    run(source, shape, buffers, &options(5, Timing::Late)).0.reports
+}
+
+/// One change to a kernel: a text, what stands there instead, and what is found then: the kind, and an instruction that the report shows.
+pub type Change = (&'static str, &'static str, ReportKind, &'static str);
+
+/// Makes each change by itself and checks that it is found.
+pub fn check_changes(source: &str, shape: [u32; 3], buffers: &[Vec<u8>], changes: &[Change]) {
+    for &(from, to, kind, instruction) in changes {
+        assert!(source.contains(from), "{from}");
+        let reports = findings(&source.replacen(from, to, 1), shape, buffers);
+        let found = reports.iter().any(|r| r.kind == kind && r.to_string().contains(instruction));
+        let all: Vec<_> = reports.iter().map(ToString::to_string).collect();
+        assert!(found, "`{from}` -> `{to}`: no {kind} at {instruction} in\n{}", all.join("\n"));
+    }
+}
+
+/// Little-endian words.
+pub fn words(values: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    values.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// The words of a buffer.
+pub fn as_words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
 }

@@ -66,7 +66,9 @@ struct Arrival {
 impl Work for Load {
     fn complete(self: Box<Self>, id: u64, origin: &Origin, _warps: &mut [Warp], env: &mut Env<'_>) {
         let bytes = self.from.bytes();
-        let mut image: Vec<u8> = self.from.fill().into_iter().cycle().take(bytes as usize).collect();
+        let mut image = std::mem::take(&mut env.units.image);
+        image.clear();
+        image.extend(self.from.fill().into_iter().cycle().take(bytes as usize));
         for_each_checked(&self.from, AccessKind::Read, origin, env, |env, run| {
             let Some(allocation) = env.job.memory.find(run.address, u64::from(run.bytes)) else { return };
             let to = &mut image[run.image as usize..(run.image + run.bytes) as usize];
@@ -79,14 +81,15 @@ impl Work for Load {
             }
             tell(ClusterAddress { rank: rank as u32, offset: self.barrier }, bytes, id, origin, env);
         }
+        env.units.image = image;
     }
 
     fn describe(&self) -> String {
         format!("copy of {} bytes to shared memory at {:#x}", self.from.bytes(), self.shared)
     }
 
-    fn tells(&self) -> Vec<ClusterAddress> {
-        lanes_of(self.mask).map(|rank| ClusterAddress { rank: rank as u32, offset: self.barrier }).collect()
+    fn tells(&self, barrier: ClusterAddress) -> bool {
+        barrier.offset == self.barrier && self.mask >> barrier.rank & 1 == 1
     }
 }
 
@@ -120,8 +123,8 @@ impl Work for Across {
         format!("copy of {} bytes from shared memory at {} to {}", self.bytes, self.from, self.to)
     }
 
-    fn tells(&self) -> Vec<ClusterAddress> {
-        vec![self.barrier]
+    fn tells(&self, barrier: ClusterAddress) -> bool {
+        barrier == self.barrier
     }
 }
 
@@ -195,8 +198,8 @@ impl Work for Arrival {
         format!("cp.async.mbarrier.arrive at {}", self.at)
     }
 
-    fn tells(&self) -> Vec<ClusterAddress> {
-        vec![self.at]
+    fn tells(&self, barrier: ClusterAddress) -> bool {
+        barrier == self.at
     }
 }
 

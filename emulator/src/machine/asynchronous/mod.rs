@@ -66,6 +66,8 @@ pub struct UnitState {
     bulk_groups: HashMap<u32, [u64; 32]>,
     /// Warpgroups that have used wgmma, by their first warp's number in the cluster.
     pub(super) warpgroups: BTreeMap<u32, Warpgroup>,
+    /// A buffer of the copies.
+    image: Vec<u8>,
     /// Buffers of the matrix units.
     pub(super) scratch: Scratch,
 }
@@ -159,7 +161,7 @@ pub fn at_end(env: &mut Env<'_>) {
         .flat_map(|(&rank, barriers)| {
             barriers.iter().map(move |(&offset, b)| (ClusterAddress { rank, offset }, b.tx_count()))
         })
-        .filter(|&(at, tx)| tx != 0 && !env.engine.pending.iter().any(|p| p.work.tells().contains(&at)))
+        .filter(|&(at, tx)| tx != 0 && !env.engine.pending.iter().any(|p| p.work.tells(at)))
         .collect();
     for (at, tx) in unbalanced {
         let origin = Origin { cta: at.rank, warp: at.rank * env.job.warps, ..Origin::default() };
