@@ -105,9 +105,20 @@ impl Config {
         let smallest =
             || shapes.iter().rev().find(|s| s.0 >= m.next_power_of_two().min(64)).expect("64 rows are there");
         let &(rows, block_n) = shapes.iter().find(fits).unwrap_or_else(smallest);
-        let block_k = if bits == 32 { 32 } else { 64 };
-        let num_stages = if rows == 128 && block_n == 128 { 3 } else { 4 };
-        Config { algorithm: Algorithm::Tiled, rows, block_n, block_k, swizzle: 8, num_warps: 4, num_stages }
+        // Large tiles need their registers for sums, and have enough to do between two barriers with a shallow step.
+        let block_k = if bits == 32 || rows * block_n == 128 * 128 { 32 } else { 64 };
+        let (swizzle, num_warps, num_stages) = (8, 4, 4);
+        Config { algorithm: Algorithm::Tiled, rows, block_n, block_k, swizzle, num_warps, num_stages }
+    }
+
+    /// The config for a launch that stores `output_bits` wide elements. Beside the sums of a tile of 128 × 128 there are no registers for as
+    /// many f32 elements that are added to them.
+    pub fn with_epilogue(self, output_bits: u32, numerics: Numerics) -> Config {
+        let adds_tile = numerics.residual || numerics.accumulate;
+        if output_bits == 32 && adds_tile && self.rows * self.block_n == 128 * 128 {
+            return Config { block_n: 64, block_k: 64, ..self };
+        }
+        self
     }
 
     /// What the choice gives for the shapes that [`shapes`] lists, with operands of `bits` bits.
@@ -156,15 +167,20 @@ pub fn entry() -> Entry {
 }
 
 fn variants_of<T: Float + DotInto<f32>, O: Float>(types: &str, variants: &mut Vec<Variant>) {
-    for config in Config::space(T::ELEM.bits()) {
-        for numerics in Numerics::space(T::ELEM.bits() == 32) {
-            if numerics.tf32 && config.algorithm == Algorithm::Gemv {
-                continue;
+    let bits = T::ELEM.bits();
+    for numerics in Numerics::space(bits == 32) {
+        let mut space: Vec<Config> = Vec::new();
+        for config in Config::space(bits) {
+            let config = config.with_epilogue(O::ELEM.bits(), numerics);
+            if !(space.contains(&config) || numerics.tf32 && config.algorithm == Algorithm::Gemv) {
+                space.push(config);
             }
-            variants.push(Variant::new(types, (config, numerics), move || match config.algorithm {
+        }
+        variants.extend(space.into_iter().map(|config| {
+            Variant::new(types, (config, numerics), move || match config.algorithm {
                 Algorithm::Tiled => kernel::tiled::<T, O, O>::stage(config, numerics),
                 Algorithm::Gemv => kernel::gemv::<T, O, O>::stage(config, numerics),
-            }));
-        }
+            })
+        }));
     }
 }

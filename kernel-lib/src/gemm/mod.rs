@@ -50,7 +50,7 @@ where
     let (x, w) = (x.into(), w.into());
     let ([m, k], n) = (two(x.shape()), w.shape().first().copied().unwrap_or(0));
     let config = Config::choose(m, n, k, T::ELEM.bits(), DeviceClass::of(stream.device()));
-    gemm_with(x, w, y, options, config, stream)
+    gemm_with(x, w, y, options, config.with_epilogue(O::ELEM.bits(), options.numerics()), stream)
 }
 
 /// [`gemm`] with a config of the caller's: for tuning. A [`Algorithm::Gemv`] config whose `rows` are fewer than those of `x` is refused.

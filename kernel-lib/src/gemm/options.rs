@@ -125,14 +125,14 @@ pub struct Numerics {
 }
 
 impl Numerics {
-    /// Every combination that changes what is staged for an operand type: for the registry.
+    /// Nothing added, and each addend by itself; and TF32 where it changes something: for the registry.
     pub(crate) fn space(f32_operands: bool) -> Vec<Numerics> {
         let plain = Numerics::default();
-        let mut space = vec![plain, Numerics { bias: true, residual: true, accumulate: true, ..plain }];
-        if f32_operands {
-            space.push(Numerics { tf32: true, ..plain });
-        }
-        space
+        let tf32 = f32_operands.then_some(Numerics { tf32: true, ..plain });
+        let bias = Numerics { bias: true, ..plain };
+        let residual = Numerics { residual: true, ..plain };
+        let accumulate = Numerics { accumulate: true, ..plain };
+        [plain, bias, residual, accumulate].into_iter().chain(tf32).collect()
     }
 }
 

@@ -183,7 +183,7 @@ fn variants_of<T: Float + DotInto<f32>, O: Float>(
             let stage = move || quant_gemm::<T, O, O>::stage(format, config, numerics);
             Variant::new(types.as_str(), (config, numerics), stage)
         }));
-        if numerics.bias {
+        if numerics.bias || numerics.residual || numerics.accumulate {
             continue;
         }
         gated.extend(Config::space(format, bits, 2).into_iter().filter(said).map(|config| {
