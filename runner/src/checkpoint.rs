@@ -6,9 +6,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, HfConfig, Pairs};
-use crate::error::{Error, Fault};
+use crate::config::{Config, HfConfig};
+use crate::error::{Error, Fault, quoted};
 use crate::gguf::GgufFile;
+use crate::parts::{ModelWeights, Part};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Shards, Weight, WeightSource, read_json};
 
@@ -21,37 +22,6 @@ pub struct Checkpoint {
 enum Files {
     Gguf(GgufFile),
     HuggingFace { folder: PathBuf, weights: Shards, ends: Vec<u32> },
-}
-
-/// A tensor's part in a Llama-family model; of a layer where it says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// `[vocab, hidden]`.
-    Embedding,
-    /// `[hidden]`.
-    OutputNorm,
-    /// `[vocab, hidden]`.
-    Output,
-    /// Factors by which rotary frequencies are divided, `[rope.dims / 2]` (GGUF only).
-    RopeFactors,
-    /// `[hidden]`, of a layer.
-    AttentionNorm(usize),
-    /// `[q_width, hidden]`, of a layer.
-    Query(usize),
-    /// `[kv_width, hidden]`, of a layer.
-    Key(usize),
-    /// `[kv_width, hidden]`, of a layer.
-    Value(usize),
-    /// `[hidden, q_width]`, of a layer.
-    AttentionOutput(usize),
-    /// `[hidden]`, of a layer.
-    FeedForwardNorm(usize),
-    /// `[intermediate, hidden]`, of a layer.
-    Gate(usize),
-    /// `[intermediate, hidden]`, of a layer.
-    Up(usize),
-    /// `[hidden, intermediate]`, of a layer.
-    Down(usize),
 }
 
 impl Checkpoint {
@@ -88,11 +58,6 @@ impl Checkpoint {
             return Err(Fault::new("`eos_token_id`", problem).in_file(&path));
         }
         Ok(Checkpoint { config, files: Files::HuggingFace { folder: folder.into(), weights, ends } })
-    }
-
-    /// What the model looks like.
-    pub fn config(&self) -> &Config {
-        &self.config
     }
 
     /// The weights, by the file's names.
@@ -135,103 +100,30 @@ impl Checkpoint {
         Ok(tokenizer)
     }
 
-    /// The tensor of a part, of the shape that the config asks for.
-    ///
-    /// # Errors
-    /// If it is missing, has another shape, or elements of a type that we do not know.
-    pub fn weight(&self, part: Part) -> Result<Weight<'_>, Error> {
-        let (shape, why) = part.shape(&self.config);
-        self.weights().expect(&self.name(part, "weight").unwrap_or_default(), &shape, why)
-    }
-
-    /// As [`Checkpoint::weight`], for a tensor that need not be there.
-    ///
-    /// # Errors
-    /// If it has another shape, or elements of a type that we do not know.
-    pub fn optional_weight(&self, part: Part) -> Result<Option<Weight<'_>>, Error> {
-        let name = self.name(part, "weight").unwrap_or_default();
-        let there = self.weights().find(&name)?.is_some();
-        there.then(|| self.weight(part)).transpose()
-    }
-
-    /// The bias of a projection: a vector with an element for each row of the weight.
-    ///
-    /// # Errors
-    /// If it is missing, has another shape, or elements of a type that we do not know.
-    pub fn bias(&self, part: Part) -> Result<Weight<'_>, Error> {
-        let (shape, why) = part.shape(&self.config);
-        self.weights().expect(&self.name(part, "bias").unwrap_or_default(), &shape[..1], why)
-    }
-
-    /// The output projection: its own, or the embedding table.
-    ///
-    /// # Errors
-    /// See [`Checkpoint::weight`].
-    pub fn output(&self) -> Result<Weight<'_>, Error> {
-        match self.config.tied {
-            Some(true) => self.weight(Part::Embedding),
-            Some(false) => self.weight(Part::Output),
-            None => match self.optional_weight(Part::Output)? {
-                Some(weight) => Ok(weight),
-                None => self.weight(Part::Embedding),
-            },
-        }
-    }
-
-    /// Is every tensor there that the model needs, of the right shape and of a type that we know? Reads none of their elements.
-    ///
-    /// # Errors
-    /// For the first that is not.
-    pub fn verify(&self) -> Result<(), Error> {
-        self.weight(Part::Embedding)?;
-        self.weight(Part::OutputNorm)?;
-        self.output()?;
-        self.optional_weight(Part::RopeFactors)?;
-        for layer in 0..self.config.layers {
-            for part in Part::of_layer(layer) {
-                self.weight(part)?;
-            }
-            if self.config.qkv_bias {
-                for part in [Part::Query(layer), Part::Key(layer), Part::Value(layer)] {
-                    self.bias(part)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What the file calls a part's tensor (`weight`) or its bias (`bias`); `None` if the format has no such thing.
-    pub fn name(&self, part: Part, suffix: &str) -> Option<String> {
+    /// What the file calls a part's tensor; `None` if the format has no such thing.
+    pub fn name(&self, part: Part) -> Option<String> {
         match &self.files {
-            Files::Gguf(_) => Some(gguf_name(part, suffix)),
-            Files::HuggingFace { .. } => hugging_face_name(part, suffix),
+            Files::Gguf(_) => Some(gguf_name(part)),
+            Files::HuggingFace { .. } => hugging_face_name(part),
         }
     }
 }
 
-impl Part {
-    /// The tensors of a layer.
-    pub fn of_layer(layer: usize) -> [Part; 9] {
-        use Part::*;
-        let parts = [AttentionNorm, Query, Key, Value, AttentionOutput, FeedForwardNorm, Gate, Up, Down];
-        parts.map(|part| part(layer))
+impl ModelWeights for Checkpoint {
+    fn config(&self) -> &Config {
+        &self.config
     }
 
-    /// The shape that a config asks for, and its extents in words.
-    pub fn shape(self, config: &Config) -> (Vec<usize>, &'static str) {
-        let Config { hidden, intermediate, vocab, .. } = *config;
-        match self {
-            Part::Embedding | Part::Output => (vec![vocab, hidden], "vocabulary, hidden"),
-            Part::OutputNorm | Part::AttentionNorm(_) | Part::FeedForwardNorm(_) => (vec![hidden], "hidden"),
-            Part::RopeFactors => (vec![config.rope.dims / 2], "half of the rotary dimensions"),
-            Part::Query(_) => (vec![config.q_width(), hidden], "heads · head width, hidden"),
-            Part::Key(_) | Part::Value(_) => {
-                (vec![config.kv_width(), hidden], "key-value heads · head width, hidden")
-            }
-            Part::AttentionOutput(_) => (vec![hidden, config.q_width()], "hidden, heads · head width"),
-            Part::Gate(_) | Part::Up(_) => (vec![intermediate, hidden], "intermediate, hidden"),
-            Part::Down(_) => (vec![hidden, intermediate], "hidden, intermediate"),
+    fn find(&self, part: Part) -> Result<Option<Weight<'_>>, Error> {
+        match self.name(part) {
+            Some(name) => self.weights().find(&name),
+            None => Ok(None),
         }
+    }
+
+    fn fault(&self, part: Part, problem: String) -> Error {
+        let name = self.name(part).unwrap_or_else(|| format!("{part:?}"));
+        Fault::new(format!("tensor {}", quoted(&name)), problem).in_file(self.weights().file(&name))
     }
 }
 
@@ -241,53 +133,49 @@ impl fmt::Debug for Checkpoint {
     }
 }
 
-fn gguf_name(part: Part, suffix: &str) -> String {
+fn gguf_name(part: Part) -> String {
     let (layer, name) = match part {
-        Part::Embedding => (None, "token_embd"),
-        Part::OutputNorm => (None, "output_norm"),
-        Part::Output => (None, "output"),
-        Part::RopeFactors => (None, "rope_freqs"),
-        Part::AttentionNorm(i) => (Some(i), "attn_norm"),
-        Part::Query(i) => (Some(i), "attn_q"),
-        Part::Key(i) => (Some(i), "attn_k"),
-        Part::Value(i) => (Some(i), "attn_v"),
-        Part::AttentionOutput(i) => (Some(i), "attn_output"),
-        Part::FeedForwardNorm(i) => (Some(i), "ffn_norm"),
-        Part::Gate(i) => (Some(i), "ffn_gate"),
-        Part::Up(i) => (Some(i), "ffn_up"),
-        Part::Down(i) => (Some(i), "ffn_down"),
+        Part::Embedding => (None, "token_embd.weight"),
+        Part::OutputNorm => (None, "output_norm.weight"),
+        Part::Output => (None, "output.weight"),
+        Part::RopeFactors => (None, "rope_freqs.weight"),
+        Part::AttentionNorm(i) => (Some(i), "attn_norm.weight"),
+        Part::Query(i) => (Some(i), "attn_q.weight"),
+        Part::Key(i) => (Some(i), "attn_k.weight"),
+        Part::Value(i) => (Some(i), "attn_v.weight"),
+        Part::QueryBias(i) => (Some(i), "attn_q.bias"),
+        Part::KeyBias(i) => (Some(i), "attn_k.bias"),
+        Part::ValueBias(i) => (Some(i), "attn_v.bias"),
+        Part::AttentionOutput(i) => (Some(i), "attn_output.weight"),
+        Part::FeedForwardNorm(i) => (Some(i), "ffn_norm.weight"),
+        Part::Gate(i) => (Some(i), "ffn_gate.weight"),
+        Part::Up(i) => (Some(i), "ffn_up.weight"),
+        Part::Down(i) => (Some(i), "ffn_down.weight"),
     };
     match layer {
-        Some(layer) => format!("blk.{layer}.{name}.{suffix}"),
-        None => format!("{name}.{suffix}"),
+        Some(layer) => format!("blk.{layer}.{name}"),
+        None => name.to_owned(),
     }
 }
 
-fn hugging_face_name(part: Part, suffix: &str) -> Option<String> {
+fn hugging_face_name(part: Part) -> Option<String> {
     let (layer, name) = match part {
-        Part::Embedding => return Some(format!("model.embed_tokens.{suffix}")),
-        Part::OutputNorm => return Some(format!("model.norm.{suffix}")),
-        Part::Output => return Some(format!("lm_head.{suffix}")),
+        Part::Embedding => return Some("model.embed_tokens.weight".to_owned()),
+        Part::OutputNorm => return Some("model.norm.weight".to_owned()),
+        Part::Output => return Some("lm_head.weight".to_owned()),
         Part::RopeFactors => return None,
-        Part::AttentionNorm(i) => (i, "input_layernorm"),
-        Part::Query(i) => (i, "self_attn.q_proj"),
-        Part::Key(i) => (i, "self_attn.k_proj"),
-        Part::Value(i) => (i, "self_attn.v_proj"),
-        Part::AttentionOutput(i) => (i, "self_attn.o_proj"),
-        Part::FeedForwardNorm(i) => (i, "post_attention_layernorm"),
-        Part::Gate(i) => (i, "mlp.gate_proj"),
-        Part::Up(i) => (i, "mlp.up_proj"),
-        Part::Down(i) => (i, "mlp.down_proj"),
+        Part::AttentionNorm(i) => (i, "input_layernorm.weight"),
+        Part::Query(i) => (i, "self_attn.q_proj.weight"),
+        Part::Key(i) => (i, "self_attn.k_proj.weight"),
+        Part::Value(i) => (i, "self_attn.v_proj.weight"),
+        Part::QueryBias(i) => (i, "self_attn.q_proj.bias"),
+        Part::KeyBias(i) => (i, "self_attn.k_proj.bias"),
+        Part::ValueBias(i) => (i, "self_attn.v_proj.bias"),
+        Part::AttentionOutput(i) => (i, "self_attn.o_proj.weight"),
+        Part::FeedForwardNorm(i) => (i, "post_attention_layernorm.weight"),
+        Part::Gate(i) => (i, "mlp.gate_proj.weight"),
+        Part::Up(i) => (i, "mlp.up_proj.weight"),
+        Part::Down(i) => (i, "mlp.down_proj.weight"),
     };
-    Some(format!("model.layers.{layer}.{name}.{suffix}"))
-}
-
-impl Pairs {
-    /// Its name, for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Pairs::Half => "half",
-            Pairs::Interleaved => "interleaved",
-        }
-    }
+    Some(format!("model.layers.{layer}.{name}"))
 }

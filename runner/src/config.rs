@@ -144,10 +144,13 @@ impl Config {
             );
         }
         let rope = &self.rope;
-        if rope.dims > self.head_dim || !rope.dims.is_multiple_of(2) {
+        if rope.dims == 0 || rope.dims > self.head_dim || !rope.dims.is_multiple_of(2) {
             return fault(
                 RopeDims,
-                format!("is {}, not an even number up to the head's width {}", rope.dims, self.head_dim),
+                format!(
+                    "is {}, not a positive even number up to the head's width {}",
+                    rope.dims, self.head_dim
+                ),
             );
         }
         if !(rope.base.is_finite() && rope.base > 1.0) {

@@ -20,6 +20,9 @@ pub enum Error {
     /// What was asked for is not possible with this model: a token id out of range, a prompt beyond the context.
     #[error("{0}")]
     Request(Fault),
+    /// A kernel could not run.
+    #[error(transparent)]
+    Kernel(#[from] tegula_kernels::Error),
     /// The device refused or failed.
     #[error(transparent)]
     Device(#[from] tegula::runtime::Error),

@@ -39,25 +39,6 @@ pub trait WeightSource {
 
     /// The names of all tensors.
     fn names(&self) -> Vec<&str>;
-
-    /// The tensor of this name, which must have this shape. `why` says where the shape comes from.
-    ///
-    /// # Errors
-    /// If it is missing, has another shape, or elements of a type that we do not know.
-    fn expect(&self, name: &str, shape: &[usize], why: &str) -> Result<Weight<'_>, Error> {
-        let fault =
-            |problem| Fault::new(format!("tensor {}", quoted(name)), problem).in_file(self.file(name));
-        let Some(weight) = self.find(name)? else {
-            return Err(fault("is missing: the file is incomplete, or of another kind of model".into()));
-        };
-        if weight.shape != shape {
-            return Err(fault(format!(
-                "has shape {:?}, but the model's config asks for {shape:?} ({why})",
-                weight.shape
-            )));
-        }
-        Ok(weight)
-    }
 }
 
 impl WeightSource for GgufFile {

@@ -7,7 +7,7 @@ use cap::Cap;
 use common::gguf::{Builder, Value};
 use common::open;
 use expect_test::{Expect, expect};
-use tegula_runner::Error;
+use tegula_runner::{Error, ModelWeights};
 
 /// Every allocation of this program goes through here: past the limit the program aborts.
 #[global_allocator]

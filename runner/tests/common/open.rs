@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use tegula_runner::bytes::Bytes;
-use tegula_runner::checkpoint::{Checkpoint, Part};
 use tegula_runner::gguf::GgufFile;
 use tegula_runner::weights::{SafetensorsFile, WeightSource};
-use tegula_runner::{Error, Tokenizer};
+use tegula_runner::{Checkpoint, Error, ModelWeights, Part, Tokenizer};
 
 /// Reads all that a model would read of a GGUF file: config, tokenizer, tensors.
 pub fn gguf(bytes: Vec<u8>) -> Result<(Checkpoint, Tokenizer), Error> {

@@ -1,0 +1,243 @@
+//! Weight matrices on a device: as stored where the kernels take that, else in the activations' type.
+
+use tegula::prelude::{DotInto, Element, f16};
+use tegula::runtime::{Device, Stream, Tensor, TensorView, TensorViewMut};
+use tegula_kernels::quant_gemm::{Format as QuantFormat, QuantizedMatrix, quant_gemm, quant_swiglu};
+use tegula_kernels::{Activation, GemmOptions, TokenIds, embedding, embedding_q8_0, gemm, swiglu_fused};
+
+use crate::error::Error;
+use crate::format::{BLOCK, Format};
+use crate::weights::Weight;
+
+/// What activations are made of: what the kernels multiply, with sums in f32.
+pub trait Dtype: Activation + DotInto<f32> {}
+impl<T: Activation + DotInto<f32>> Dtype for T {}
+
+fn quantized(format: Format) -> Option<QuantFormat> {
+    match format {
+        Format::Q4_0 => Some(QuantFormat::Q4_0),
+        Format::Q4_1 => Some(QuantFormat::Q4_1),
+        Format::Q8_0 => Some(QuantFormat::Q8_0),
+        Format::F32 | Format::F16 | Format::BF16 => None,
+    }
+}
+
+/// The elements of weights, one after the other, each rounded once.
+fn converted<T: Element>(parts: &[Weight<'_>]) -> Vec<T> {
+    let mut values = Vec::with_capacity(parts.iter().map(|part| part.shape.iter().product::<usize>()).sum());
+    for part in parts {
+        part.format.decode(part.bytes, |value| values.push(T::from_f64(f64::from(value))));
+    }
+    values
+}
+
+/// Vectors (norms, biases), one after the other, as a tensor.
+pub(super) fn vector<T: Element>(parts: &[Weight<'_>], device: &Device) -> Result<Tensor<T>, Error> {
+    let values = converted::<T>(parts);
+    Ok(device.from_slice(&values, &[values.len()])?)
+}
+
+/// A matrix `[N, K]`.
+pub(super) enum Matrix<T: Element> {
+    Float(Tensor<T>),
+    Quantized(QuantizedMatrix),
+}
+
+impl<T: Dtype> Matrix<T> {
+    /// Matrices of one K and one format, the rows of the first on top.
+    fn stacked(parts: &[Weight<'_>], device: &Device) -> Result<Matrix<T>, Error> {
+        let k = parts[0].shape[1];
+        match quantized(parts[0].format) {
+            Some(format) => {
+                let parts: Vec<_> = parts.iter().map(|part| (part.shape[0], part.bytes)).collect();
+                Ok(Matrix::Quantized(QuantizedMatrix::stacked(format, k, &parts, device)?))
+            }
+            None => {
+                let rows: usize = parts.iter().map(|part| part.shape[0]).sum();
+                Ok(Matrix::Float(device.from_vec(converted(parts), &[rows, k])?))
+            }
+        }
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Matrix::Float(tensor) => tensor.dim(0),
+            Matrix::Quantized(matrix) => matrix.n(),
+        }
+    }
+
+    fn apply<'a, O: Activation>(
+        &self,
+        x: TensorView<'a, T>,
+        y: TensorViewMut<'a, O>,
+        options: GemmOptions<'a, O>,
+        stream: &Stream,
+    ) -> Result<(), Error>
+    where
+        Self: 'a,
+    {
+        match self {
+            Matrix::Float(w) => gemm(x, w.view(), y, options, stream)?,
+            Matrix::Quantized(w) => quant_gemm(x, w, y, options, stream)?,
+        }
+        Ok(())
+    }
+}
+
+/// Matrices of one K whose products stand side by side: `[N₁ + N₂ + …, K]`. Neighbours of one format are one matrix, and one launch.
+pub(super) struct Stack<T: Element>(Vec<Matrix<T>>);
+
+impl<T: Dtype> Stack<T> {
+    pub(super) fn upload(parts: &[Weight<'_>], device: &Device) -> Result<Stack<T>, Error> {
+        let alike = |a: &Weight<'_>, b: &Weight<'_>| quantized(a.format) == quantized(b.format);
+        let matrices = parts.chunk_by(alike).map(|parts| Matrix::stacked(parts, device));
+        Ok(Stack(matrices.collect::<Result<_, _>>()?))
+    }
+
+    /// y = x · wᵀ (+ bias).  x: `[M, K]`; bias: `[N]`; y: `[M, N]`.
+    pub(super) fn apply<O: Activation>(
+        &self,
+        x: TensorView<'_, T>,
+        bias: Option<TensorView<'_, O>>,
+        mut y: TensorViewMut<'_, O>,
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        let mut first = 0;
+        for matrix in &self.0 {
+            let columns = first..first + matrix.rows();
+            let options = match bias {
+                Some(bias) => GemmOptions::new().bias(bias.slice(0, columns.clone())?),
+                None => GemmOptions::new(),
+            };
+            first = columns.end;
+            matrix.apply(x, y.reborrow().slice(1, columns)?, options, stream)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first half of a gated unit: silu(x · gateᵀ) · (x · upᵀ).
+pub(super) enum Gate<T: Element> {
+    /// In one launch.
+    Fused { gate: QuantizedMatrix, up: QuantizedMatrix },
+    /// Both products side by side, and then the activation.
+    Apart(Stack<T>),
+}
+
+impl<T: Dtype> Gate<T> {
+    pub(super) fn upload(gate: Weight<'_>, up: Weight<'_>, device: &Device) -> Result<Gate<T>, Error> {
+        match quantized(gate.format).filter(|_| gate.format == up.format) {
+            Some(format) => {
+                let upload = |w: Weight<'_>| {
+                    QuantizedMatrix::from_gguf(format, [w.shape[0], w.shape[1]], w.bytes, device)
+                };
+                Ok(Gate::Fused { gate: upload(gate)?, up: upload(up)? })
+            }
+            None => Ok(Gate::Apart(Stack::upload(&[gate, up], device)?)),
+        }
+    }
+
+    /// Does [`Gate::apply`] need room for both products?
+    pub(super) fn is_apart(&self) -> bool {
+        matches!(self, Gate::Apart(_))
+    }
+
+    /// y = silu(x · gateᵀ) · (x · upᵀ).  x: `[M, K]`; y: `[M, N]`; both: `[M, 2N]`, if [`Gate::is_apart`].
+    pub(super) fn apply(
+        &self,
+        x: TensorView<'_, T>,
+        both: Option<TensorViewMut<'_, T>>,
+        y: TensorViewMut<'_, T>,
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        match (self, both) {
+            (Gate::Fused { gate, up }, _) => quant_swiglu(x, gate, up, y, stream)?,
+            (Gate::Apart(stack), Some(mut both)) => {
+                stack.apply(x, None, both.reborrow(), stream)?;
+                swiglu_fused(both.as_view(), y, stream)?;
+            }
+            (Gate::Apart(_), None) => unreachable!("the scratch space has room for both products"),
+        }
+        Ok(())
+    }
+}
+
+/// The embedding table `[vocab, hidden]`.
+pub(super) enum Embedding<T: Element> {
+    Float(Tensor<T>),
+    Q8_0 { codes: Tensor<i8>, scales: Tensor<f16> },
+}
+
+impl<T: Dtype> Embedding<T> {
+    /// Formats of 4 bits are stored in the activations' type: a table is read a row a token, so its size is no matter of speed.
+    pub(super) fn upload(table: Weight<'_>, device: &Device) -> Result<Embedding<T>, Error> {
+        let (vocab, hidden) = (table.shape[0], table.shape[1]);
+        if table.format != Format::Q8_0 {
+            return Ok(Embedding::Float(device.from_vec(converted(&[table]), &[vocab, hidden])?));
+        }
+        let blocks = table.bytes.chunks_exact(Format::Q8_0.block_bytes());
+        let codes: Vec<i8> =
+            blocks.clone().flat_map(|block| block[2..].iter().map(|&code| code as i8)).collect();
+        let scales: Vec<f16> = blocks.map(|block| f16::from_le_bytes([block[0], block[1]])).collect();
+        Ok(Embedding::Q8_0 {
+            codes: device.from_vec(codes, &[vocab, hidden])?,
+            scales: device.from_vec(scales, &[vocab, hidden / BLOCK])?,
+        })
+    }
+
+    /// y\[i\] = table\[ids\[i\]\].
+    pub(super) fn gather(
+        &self,
+        ids: TensorView<'_, i32>,
+        y: TensorViewMut<'_, T>,
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        let ids = TokenIds::Device(ids);
+        match self {
+            Embedding::Float(table) => embedding(table.view(), ids, y, stream)?,
+            Embedding::Q8_0 { codes, scales } => embedding_q8_0(codes.view(), scales.view(), ids, y, stream)?,
+        }
+        Ok(())
+    }
+}
+
+/// The output projection `[vocab, hidden]`.
+pub(super) enum Head<T: Element> {
+    /// The embedding table, which is stored as floats.
+    Embedding,
+    Own(Stack<T>),
+}
+
+impl<T: Dtype> Head<T> {
+    /// `own` is absent if the embedding table serves. A quantised one is stored a second time, since products read it in another order.
+    pub(super) fn upload(
+        own: Option<Weight<'_>>,
+        table: Weight<'_>,
+        embedding: &Embedding<T>,
+        device: &Device,
+    ) -> Result<Head<T>, Error> {
+        match (own, embedding) {
+            (None, Embedding::Float(_)) => Ok(Head::Embedding),
+            (own, _) => Ok(Head::Own(Stack::upload(&[own.unwrap_or(table)], device)?)),
+        }
+    }
+
+    /// logits = x · wᵀ.  x: `[M, hidden]`; logits: `[M, vocab]`.
+    pub(super) fn apply(
+        &self,
+        embedding: &Embedding<T>,
+        x: TensorView<'_, T>,
+        logits: TensorViewMut<'_, f32>,
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        match (self, embedding) {
+            (Head::Own(stack), _) => stack.apply(x, None, logits, stream),
+            (Head::Embedding, Embedding::Float(table)) => {
+                Ok(gemm(x, table.view(), logits, GemmOptions::new(), stream)?)
+            }
+            (Head::Embedding, Embedding::Q8_0 { .. }) => {
+                unreachable!("a quantised table has a head of its own")
+            }
+        }
+    }
+}
