@@ -30,3 +30,10 @@ pub use model::Engine;
 pub use parts::{ModelWeights, Part};
 pub use sampling::Sampling;
 pub use tokenizer::Tokenizer;
+
+/// What the book shows is compiled with the documentation tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../docs/book/src/run_a_model.md")]
+    pub struct RunAModel;
+}

@@ -418,3 +418,17 @@ fn thousands_of_mutated_gguf_files_do_no_harm() {
 fn thousands_of_mutated_safetensors_files_do_no_harm() {
     survive(&safetensors(HEADER, 32), 20_000, |file| open::safetensors(file).map(drop));
 }
+
+/// The files that `fuzz/` starts from: `TEGULA_FUZZ_SEEDS=fuzz/corpus cargo test -p tegula-runner --test damaged seeds`.
+#[test]
+fn seeds_for_the_fuzz_targets_are_valid() {
+    let seeds = [("gguf", Builder::model().build()), ("safetensors", safetensors(HEADER, 32))];
+    assert!(open::gguf(seeds[0].1.clone()).is_ok() && open::safetensors(seeds[1].1.clone()).is_ok());
+    if let Some(folder) = std::env::var_os("TEGULA_FUZZ_SEEDS") {
+        for (target, seed) in seeds {
+            let folder = std::path::Path::new(&folder).join(target);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("valid"), seed).unwrap();
+        }
+    }
+}

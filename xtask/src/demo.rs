@@ -3,7 +3,8 @@
 //! Contract with the examples: `NAME --device host|cuda --json` checks its own result against an f64 reference, exits
 //! with 0 only if it is right, and prints as its last line of standard output
 //! `{"example": NAME, "device": …, "max_error": …, "time_ms": …}`. Examples are found through cargo, so a new one needs
-//! no entry here, and one that says nothing is a failed row, not a missing one.
+//! no entry here, and one that says nothing is a failed row, not a missing one. Unless examples are named, it ends with a
+//! language model ([`crate::speak`]).
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
@@ -13,6 +14,7 @@ use serde::Deserialize;
 
 use crate::machine::Machine;
 use crate::setup::{self, Scope};
+use crate::speak;
 use crate::workspace::{Package, ROOT_PACKAGE, Target, Workspace, display};
 
 /// The root package's feature that compiles kernels. The host device needs none, and so no LLVM.
@@ -63,7 +65,7 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let examples = examples(package, &args.only)?;
 
     let mut rows = Vec::new();
-    for device in devices {
+    for &device in &devices {
         for example in &examples {
             println!("\n==> {} on {device}", example.name);
             let mut command = workspace.cargo();
@@ -80,7 +82,16 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if args.device.is_none() && !has_driver {
         println!("no GPU driver (libcuda.so.1) here: the `cuda` device was left out");
     }
-    let failed = rows.iter().any(|row| row.result.is_err());
+    let mut failed = rows.iter().any(|row| row.result.is_err());
+    if args.only.is_empty() {
+        match speak::speak(workspace, &devices, args.release) {
+            Ok(()) => println!("\nto go on: {}", speak::advice()),
+            Err(error) => {
+                println!("    FAILED: {error:#}");
+                failed = true;
+            }
+        }
+    }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

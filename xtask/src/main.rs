@@ -11,6 +11,7 @@ mod demo;
 mod machine;
 mod model;
 mod setup;
+mod speak;
 mod steps;
 mod suites;
 mod test;

@@ -40,7 +40,7 @@ pub(super) fn vector<T: Element>(parts: &[Weight<'_>], device: &Device) -> Resul
 /// A matrix `[N, K]`.
 pub(super) enum Matrix<T: Element> {
     Float(Tensor<T>),
-    Quantized(QuantizedMatrix),
+    Quantized(Box<QuantizedMatrix>),
 }
 
 impl<T: Dtype> Matrix<T> {
@@ -50,7 +50,7 @@ impl<T: Dtype> Matrix<T> {
         match quantized(parts[0].format) {
             Some(format) => {
                 let parts: Vec<_> = parts.iter().map(|part| (part.shape[0], part.bytes)).collect();
-                Ok(Matrix::Quantized(QuantizedMatrix::stacked(format, k, &parts, device)?))
+                Ok(Matrix::Quantized(Box::new(QuantizedMatrix::stacked(format, k, &parts, device)?)))
             }
             None => {
                 let rows: usize = parts.iter().map(|part| part.shape[0]).sum();
@@ -118,8 +118,8 @@ impl<T: Dtype> Stack<T> {
 
 /// The first half of a gated unit: silu(x · gateᵀ) · (x · upᵀ).
 pub(super) enum Gate<T: Element> {
-    /// In one launch.
-    Fused { gate: QuantizedMatrix, up: QuantizedMatrix },
+    /// Gate and up, in one launch.
+    Fused(Box<[QuantizedMatrix; 2]>),
     /// Both products side by side, and then the activation.
     Apart(Stack<T>),
 }
@@ -131,7 +131,7 @@ impl<T: Dtype> Gate<T> {
                 let upload = |w: Weight<'_>| {
                     QuantizedMatrix::from_gguf(format, [w.shape[0], w.shape[1]], w.bytes, device)
                 };
-                Ok(Gate::Fused { gate: upload(gate)?, up: upload(up)? })
+                Ok(Gate::Fused(Box::new([upload(gate)?, upload(up)?])))
             }
             None => Ok(Gate::Apart(Stack::upload(&[gate, up], device)?)),
         }
@@ -151,7 +151,7 @@ impl<T: Dtype> Gate<T> {
         stream: &Stream,
     ) -> Result<(), Error> {
         match (self, both) {
-            (Gate::Fused { gate, up }, _) => quant_swiglu(x, gate, up, y, stream)?,
+            (Gate::Fused(both), _) => quant_swiglu(x, &both[0], &both[1], y, stream)?,
             (Gate::Apart(stack), Some(mut both)) => {
                 stack.apply(x, None, both.reborrow(), stream)?;
                 swiglu_fused(both.as_view(), y, stream)?;
