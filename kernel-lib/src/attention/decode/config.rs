@@ -28,8 +28,8 @@ pub struct DecodeConfig {
 
 /// Rows of a tensor core's tile.
 const TENSOR_ROWS: usize = 16;
-/// The most rows (queries × heads of a group) of a program; a larger group is cut.
-const MAX_ROWS: usize = 64;
+/// The most rows (queries × heads of a group) of a program, for heads of up to 128 elements and for larger ones; a larger group is cut.
+const MAX_ROWS: [usize; 2] = [64, 32];
 /// Keys that a split should have at least: fewer take less time than merging costs.
 const SPLIT_KEYS: usize = 256;
 /// Keys that one program reads about as fast as a second launch takes: below twice that, nothing is split.
@@ -60,8 +60,8 @@ impl DecodeConfig {
         let (head_dim, value_dim) = (padded(shape.head_dim), padded(shape.value_dim));
         let widest = head_dim.max(value_dim);
         let block_queries = shape.queries.next_power_of_two();
-        let most = (MAX_ROWS / block_queries).max(1);
-        let block_group = shape.group.next_power_of_two().min(most);
+        let most = MAX_ROWS[usize::from(widest > 128)] / block_queries;
+        let block_group = shape.group.next_power_of_two().min(most.max(1));
         let config = DecodeConfig {
             block_queries,
             block_group,
@@ -73,8 +73,9 @@ impl DecodeConfig {
         };
         match device {
             DeviceClass::Host { .. } => {
-                // One step where the keys fit the L2 cache of a core: an operation costs the same for a small tile.
-                let most = ((128 << 10) / (4 * widest)).max(32);
+                // Keys of 32 KB in f32, which stay in a core's nearest cache; fewer where no sequence has as many, since what is masked is computed
+                // all the same. Smaller steps are more operations, each of which costs something whatever its size.
+                let most = ((32 << 10) / (4 * widest)).max(32);
                 DecodeConfig { block_kv: shape.keys.next_power_of_two().clamp(16, most), ..config }
             }
             DeviceClass::Gpu { .. } if shape.bytes == 4 => {
@@ -84,7 +85,9 @@ impl DecodeConfig {
             DeviceClass::Gpu { .. } => {
                 // Fewer rows than a tensor core's tile are filled with heads that do not exist.
                 let block_group = block_group.max(TENSOR_ROWS / block_queries);
-                let block_kv = ((8 << 10) / widest).clamp(32, 128);
+                // With more rows than that, each warp has rows of its own, and all of a step's keys for them.
+                let rows = block_queries * block_group;
+                let block_kv = (((8 << 10) / widest) * TENSOR_ROWS / rows).clamp(32, 128);
                 DecodeConfig { block_group, block_kv, num_warps: 4, num_stages: 3, ..config }
             }
         }

@@ -251,3 +251,18 @@ fn what_does_not_fit_is_named() {
         `attention::forward`, argument `lse`: shape [2, 3, 9], but [2, 9, 3] is needed: [batch, heads, queries]
     "#]].assert_eq(&shown(results.into_iter().chain([wrong_lse])));
 }
+
+#[test]
+fn what_is_chosen_is_in_the_space() {
+    for device in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
+        for bytes in [2, 4] {
+            let space = ForwardConfig::space(bytes, device);
+            for head_dim in [16, 40, 64, 80, 96, 128, 256] {
+                for (queries, keys) in [(1, 64), (20, 20), (33, 500), (300, 300), (4096, 9)] {
+                    let config = ForwardConfig::choose(queries, keys, head_dim, head_dim, bytes, device);
+                    assert!(space.contains(&config), "{config:?} for {queries} × {keys} × {head_dim}");
+                }
+            }
+        }
+    }
+}

@@ -50,6 +50,6 @@ pub fn attention_merge<P: Float, T: Float>(
     let merged = (acc.sum(0) * inverse).cast::<T>();
     out.store([batch, query, head, 0], merged.reshape([1, 1, 1, value_dim]));
     if with_lse {
-        lse.store([batch, head, query], ((base + sum.log2()) * LN_2).reshape([1, 1, 1]));
+        lse.store([batch, head, query], full([1, 1, 1], (base + sum.log2()) * LN_2));
     }
 }
