@@ -18,14 +18,94 @@ const REACH: u64 = 1 << 30;
 /// Addresses that are compared at a time when a tile of pointers is searched for runs.
 const BLOCK: usize = 16;
 
-/// The part of a dimension of a tile that lies inside the view.
+/// A dimension of a tile that is loaded from or stored to a view: which part of it lies inside.
+#[derive(Clone, Copy)]
 struct Extent {
     /// Offset of the tile in the view.
     offset: i64,
-    /// First and one past the last index inside.
+    /// Elements of the tile, and the first and one past the last of them that are inside.
+    tile: usize,
     lo: usize,
     hi: usize,
     stride: i64,
+}
+
+impl Extent {
+    /// Are all of the tile's elements inside?
+    fn is_whole(&self) -> bool {
+        self.hi - self.lo == self.tile
+    }
+
+    /// This dimension and the next one as one, where each row of the next one begins where the one before ended.
+    fn merge(&self, inner: &Extent) -> Option<Extent> {
+        let n = inner.tile as i64;
+        if !inner.is_whole() || inner.stride.checked_mul(n)? != self.stride {
+            return None;
+        }
+        Some(Extent {
+            offset: self.offset.checked_mul(n)?.checked_add(inner.offset)?,
+            tile: self.tile * inner.tile,
+            lo: self.lo * inner.tile,
+            hi: self.hi * inner.tile,
+            stride: inner.stride,
+        })
+    }
+
+    /// The smallest and the largest index into memory, in elements, of the part inside (which is not empty).
+    fn reach(&self) -> Option<(i64, i64)> {
+        let at = |i: usize| self.offset.checked_add(i as i64)?.checked_mul(self.stride);
+        let (a, b) = (at(self.lo)?, at(self.hi - 1)?);
+        Some((a.min(b), a.max(b)))
+    }
+}
+
+/// The part of a tile inside a view, as rows of the last dimension.
+struct Rows {
+    /// Address of the view's element 0.
+    base: u64,
+    /// Dimensions, those merged that can be.
+    extents: SmallVec<[Extent; 4]>,
+}
+
+impl Rows {
+    /// Calls `f` for each row that is partly inside, of elements of `size` bytes: with the index in the tile of its first element inside,
+    /// its address, and the last dimension's extent.
+    #[inline]
+    fn each(&self, size: usize, mut f: impl FnMut(usize, u64, &Extent) -> Step) -> Step {
+        let Some((row, outer)) = self.extents.split_last() else { return Ok(()) };
+        if self.extents.iter().any(|e| e.lo >= e.hi) {
+            return Ok(());
+        }
+        // The last but one dimension is the inner loop; the others count here.
+        let (between, outer) = match outer.split_last() {
+            Some((e, outer)) => (*e, outer),
+            None => (Extent { offset: 0, tile: 1, lo: 0, hi: 1, stride: 0 }, outer),
+        };
+        let mut at: SmallVec<[usize; 4]> = outer.iter().map(|e| e.lo).collect();
+        loop {
+            // Offsets that wrap lead to addresses in no allocation, which are reported as such.
+            let mut element = row.offset.wrapping_add(row.lo as i64).wrapping_mul(row.stride);
+            let mut index = 0;
+            for (e, &i) in outer.iter().zip(&at) {
+                element = element.wrapping_add(e.offset.wrapping_add(i as i64).wrapping_mul(e.stride));
+                index = index * e.tile + i;
+            }
+            let first = between.offset.wrapping_add(between.lo as i64).wrapping_mul(between.stride);
+            element = element.wrapping_add(first);
+            index = (index * between.tile + between.lo) * row.tile + row.lo;
+            for _ in between.lo..between.hi {
+                f(index, self.base.wrapping_add(element.wrapping_mul(size as i64) as u64), row)?;
+                element = element.wrapping_add(between.stride);
+                index += row.tile;
+            }
+            // The next rows.
+            let Some(d) = (0..at.len()).rev().find(|&d| at[d] + 1 < outer[d].hi) else { return Ok(()) };
+            at[d] += 1;
+            for later in d + 1..at.len() {
+                at[later] = outer[later].lo;
+            }
+        }
+    }
 }
 
 impl<'a> Exec<'a> {
@@ -116,19 +196,25 @@ impl<'a> Exec<'a> {
 
     // ---- views
 
-    /// The view's address and, per dimension of the tile, what of it lies inside.
-    fn extents(&self, access: &ViewAccess) -> (u64, SmallVec<[Extent; 8]>) {
+    /// What of the tile lies inside the view.
+    fn view_rows(&self, access: &ViewAccess) -> Rows {
         let rank = access.offsets.len();
         let view = self.get::<i64>(access.view);
-        let extents = (0..rank).map(|d| {
+        let mut extents = SmallVec::<[Extent; 4]>::new();
+        for d in (0..rank).rev() {
             let (dim, stride) = (view[1 + d], view[1 + rank + d]);
             let tile = access.shape.dims().get(d).copied().unwrap_or(1) as i64;
             let offset = self.int(access.offsets[d]);
             let lo = 0i64.saturating_sub(offset).clamp(0, tile);
             let hi = dim.saturating_sub(offset).clamp(lo, tile);
-            Extent { offset, lo: lo as usize, hi: hi as usize, stride }
-        });
-        (view[0] as u64, extents.collect())
+            let extent = Extent { offset, tile: tile as usize, lo: lo as usize, hi: hi as usize, stride };
+            match extents.last_mut().map(|inner| (extent.merge(inner), inner)) {
+                Some((Some(merged), inner)) => *inner = merged,
+                _ => extents.push(extent),
+            }
+        }
+        extents.reverse();
+        Rows { base: view[0] as u64, extents }
     }
 
     pub(super) fn view_load(&mut self, access: &ViewAccess) -> Step {
@@ -142,98 +228,92 @@ impl<'a> Exec<'a> {
     }
 
     fn load_view_words<W: Word>(&mut self, access: &ViewAccess, out: &mut [W], padding: W) -> Step {
-        let (base, extents) = self.extents(access);
-        let total = access.shape.num_elements() as usize;
-        if extents.iter().zip(access.shape.dims()).any(|(e, &d)| e.hi - e.lo < d as usize) {
-            out[..total].fill(padding);
+        let rows = self.view_rows(access);
+        if !rows.extents.iter().all(Extent::is_whole) {
+            out[..access.shape.num_elements() as usize].fill(padding);
         }
-        self.rows(access, base, &extents, |exec, at, address, row| {
+        let size = size_of::<W>();
+        let all_inside = self.all_rows::<W>(&rows);
+        rows.each(size, |at, address, row| {
             let element = |i: usize| coordinates(access.shape, at + i);
-            let (count, size) = (row.hi - row.lo, size_of::<W>());
+            let count = row.hi - row.lo;
             let out = &mut out[at..][..count];
-            if row.stride == 1 || count == 1 {
-                let (a, offset) = exec.run_at(Access::Read, address, count, size, access.loc, element)?;
-                a.load_run(offset, out);
-                return Ok(());
+            let consecutive = row.stride == 1 || count == 1;
+            let (a, offset) = match all_inside {
+                Some(a) => (a, address.wrapping_sub(a.address()) as usize),
+                None if consecutive => {
+                    self.run_at(Access::Read, address, count, size, access.loc, element)?
+                }
+                None => {
+                    self.strided_at(Access::Read, address, row.stride, count, size, access.loc, element)?
+                }
+            };
+            match consecutive {
+                true => a.load_run(offset, out),
+                false => a.load_strided(offset, row.stride, out),
             }
-            let (a, offset) =
-                exec.strided_at(Access::Read, address, row.stride, count, size, access.loc, element)?;
-            a.load_strided(offset, row.stride, out);
             Ok(())
         })
     }
 
     pub(super) fn view_store(&mut self, access: &ViewAccess) -> Step {
         // Before the tile is taken: it may be one of the offsets.
-        let (base, extents) = self.extents(access);
+        let rows = self.view_rows(access);
         let tile = self.take(access.tile);
-        let done =
-            by_width!(access.elem, W => self.store_view_words::<W>(access, base, &extents, tile.get()));
+        let done = by_width!(access.elem, W => self.store_view_words::<W>(access, &rows, tile.get()));
         self.put(access.tile, tile);
         done
     }
 
-    fn store_view_words<W: Word>(
-        &mut self,
-        access: &ViewAccess,
-        base: u64,
-        extents: &[Extent],
-        tile: &[W],
-    ) -> Step {
-        self.rows(access, base, extents, |exec, at, address, row| {
+    fn store_view_words<W: Word>(&mut self, access: &ViewAccess, rows: &Rows, tile: &[W]) -> Step {
+        let size = size_of::<W>();
+        let all_inside = self.all_rows::<W>(rows);
+        rows.each(size, |at, address, row| {
             let element = |i: usize| coordinates(access.shape, at + i);
-            let (count, size) = (row.hi - row.lo, size_of::<W>());
+            let count = row.hi - row.lo;
             let data = &tile[at..][..count];
-            if row.stride == 1 || count == 1 {
-                let (a, offset) = exec.run_at(Access::Write, address, count, size, access.loc, element)?;
-                exec.note_store(a, offset, count, size, access.loc, element)?;
+            let consecutive = row.stride == 1 || count == 1;
+            let (a, offset) = match all_inside {
+                Some(a) => (a, address.wrapping_sub(a.address()) as usize),
+                None if consecutive => {
+                    self.run_at(Access::Write, address, count, size, access.loc, element)?
+                }
+                None => {
+                    self.strided_at(Access::Write, address, row.stride, count, size, access.loc, element)?
+                }
+            };
+            if consecutive {
+                self.note_store(a, offset, count, size, access.loc, element)?;
                 a.store_run(offset, data);
                 return Ok(());
             }
-            let (a, offset) =
-                exec.strided_at(Access::Write, address, row.stride, count, size, access.loc, element)?;
-            for i in 0..count {
-                let offset = offset.wrapping_add_signed((row.stride * (i * size) as i64) as isize);
-                exec.note_store(a, offset, 1, size, access.loc, |_| element(i))?;
+            if self.shadow.is_some() {
+                for i in 0..count {
+                    let offset = offset.wrapping_add_signed((row.stride * (i * size) as i64) as isize);
+                    self.note_store(a, offset, 1, size, access.loc, |_| element(i))?;
+                }
             }
             a.store_strided(offset, row.stride, data);
             Ok(())
         })
     }
 
-    /// Calls `f` for each row of the tile that is partly inside: with the index of its first element inside, its address, and the
-    /// last dimension's extent.
-    fn rows(
-        &mut self,
-        access: &ViewAccess,
-        base: u64,
-        extents: &[Extent],
-        mut f: impl FnMut(&mut Self, usize, u64, &Extent) -> Step,
-    ) -> Step {
-        let Some((row, outer)) = extents.split_last() else { return Ok(()) };
-        if extents.iter().any(|e| e.lo >= e.hi) {
-            return Ok(());
-        }
-        let size = access.elem.size_of().unwrap_or(1) as i64;
-        let dims = access.shape.dims();
-        let mut at: SmallVec<[usize; 8]> = outer.iter().map(|e| e.lo).collect();
-        loop {
-            // Offsets that wrap lead to addresses in no allocation, which are reported as such.
-            let mut element = row.offset.wrapping_add(row.lo as i64).wrapping_mul(row.stride);
-            let mut index = 0;
-            for ((e, &i), &d) in outer.iter().zip(&at).zip(dims) {
-                element = element.wrapping_add(e.offset.wrapping_add(i as i64).wrapping_mul(e.stride));
-                index = index * d as usize + i;
+    /// The allocation that holds all rows, aligned: then no row needs to be looked up. `None` where there is none, or it is not plain:
+    /// the rows are then checked one after another, to find the first element that is wrong.
+    fn all_rows<W: Word>(&mut self, rows: &Rows) -> Option<&'a Allocation> {
+        let (mut low, mut high) = (0i64, 0i64);
+        for e in &rows.extents {
+            if e.lo >= e.hi {
+                return None;
             }
-            index = index * dims.last().copied().unwrap_or(1) as usize + row.lo;
-            f(self, index, base.wrapping_add(element.wrapping_mul(size) as u64), row)?;
-            // The next row.
-            let Some(d) = (0..at.len()).rev().find(|&d| at[d] + 1 < outer[d].hi) else { return Ok(()) };
-            at[d] += 1;
-            for later in d + 1..at.len() {
-                at[later] = outer[later].lo;
-            }
+            let (a, b) = e.reach()?;
+            (low, high) = (low.checked_add(a)?, high.checked_add(b)?);
         }
+        let size = size_of::<W>() as i64;
+        let first = rows.base.wrapping_add(low.checked_mul(size)? as u64);
+        let bytes = high.checked_sub(low)?.checked_add(1)?.checked_mul(size)?;
+        let (a, offset) = self.find(first, bytes as usize)?;
+        offset.is_multiple_of(size as usize).then_some(a)
     }
 
     /// As [`Exec::run_at`], for elements `stride` elements apart.

@@ -5,9 +5,8 @@
 
 use half::{bf16, f16};
 
-use super::map::{
-    FoldFn, MapArgs, MapFn, map1, map2, map3, plain_reduce, plain1, plain2, plain3, reduce, scan,
-};
+use super::fold::{FoldFn, plain_reduce, reduce, scan};
+use super::map::{MapArgs, MapFn, map1, map2, map3, plain1, plain2, plain3};
 use crate::numerics::half_float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::numerics::math::{self, fma_to_odd};
 use crate::numerics::{convert_bits, f64_to_bits, tables};
@@ -382,6 +381,26 @@ pub(super) fn binary(op: BinaryOp, elem: Elem) -> Option<BinaryFns> {
             Elem::U64 => fns!(u64, |a: u64, b: u64| ((a as u128 * b as u128) >> 64) as u64),
             _ => None,
         },
+    }
+}
+
+/// The loop of a shift of one value by `count` places, which is the loop's parameter. (Processors shift whole vectors by one count;
+/// a count for each element is an instruction only for some widths.) `None` where nothing but zeros or signs is left.
+pub(super) fn shift_by_constant(op: BinaryOp, elem: Elem, count: u64) -> Option<MapFn> {
+    let count = count as u32;
+    if count >= elem.bits() as u32 {
+        return None;
+    }
+    match op {
+        BinaryOp::Shl => int_types!(word_of(elem), T => Some(|m| {
+            let count = m.param as u32;
+            map1(m, #[inline(always)] |x: T| x << count)
+        })),
+        BinaryOp::Shr => int_types!(elem, T => Some(|m| {
+            let count = m.param as u32;
+            map1(m, #[inline(always)] |x: T| x >> count)
+        })),
+        _ => None,
     }
 }
 

@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 use super::buffer::Buffer;
 use super::elementwise::by_width;
 use super::error::Fault;
-use super::map::{Fill, FoldArgs, MapArgs, MapFn, Src};
+use super::fold::FoldArgs;
+use super::map::{MapArgs, Src};
 use super::memory::Snapshot;
 use super::program::*;
 use super::shadow::Shadow;
@@ -57,7 +58,6 @@ pub(super) struct Frame {
     pub(super) slots: Vec<Buffer>,
     /// Room for a dot's converted operands.
     pub(super) scratch: dot::Scratch,
-    pub(super) fill: Fill,
 }
 
 impl Frame {
@@ -67,7 +67,7 @@ impl Frame {
             let bytes = constant.get::<u8>();
             slots[*slot as usize].get_mut::<u8>()[..bytes.len()].copy_from_slice(bytes);
         }
-        Frame { slots, scratch: dot::Scratch::default(), fill: Fill::default() }
+        Frame { slots, scratch: dot::Scratch::default() }
     }
 }
 
@@ -136,10 +136,8 @@ impl<'a> Exec<'a> {
     #[inline]
     fn instr(&mut self, instr: &Instr) -> Step {
         match instr {
-            Instr::Map { f, src, count, dst, outer, inner, param } => {
-                let inner = if *inner == LANES { self.lanes } else { *inner as usize };
-                self.map(*f, &src[..*count as usize], *dst, *outer as usize, inner, *param);
-            }
+            Instr::Strips(s) => self.strips(s),
+            Instr::Spread(s) => self.spread(s, 0, s.count as usize),
             Instr::ProgramId { axis, dst } => {
                 let id = self.id[*axis as usize % 3];
                 self.frame.slots[*dst as usize].set_scalar(id);
@@ -166,14 +164,22 @@ impl<'a> Exec<'a> {
                 self.frame.slots[*dst as usize].get_mut::<i64>()[..view.len()].copy_from_slice(&view);
             }
             Instr::Permute(p) => self.permute(p),
-            Instr::Join { a, b, dst, size, count } => {
+            Instr::Join { a, b, dst, size, count, run } => {
                 let mut out = self.take(*dst);
+                let (count, run) = (*count as usize, *run as usize);
                 by_size!(*size, W => {
-                    let (a, b) = (self.get::<W>(*a), self.get::<W>(*b));
-                    let pairs = out.get_mut::<W>()[..2 * *count as usize].chunks_exact_mut(2);
-                    for ((pair, &a), &b) in pairs.zip(a).zip(b) {
-                        pair[0] = a;
-                        pair[1] = b;
+                    let (a, b) = (&self.get::<W>(*a)[..count], &self.get::<W>(*b)[..count]);
+                    let out = &mut out.get_mut::<W>()[..2 * count];
+                    if run == 1 {
+                        for ((pair, &a), &b) in out.as_chunks_mut::<2>().0.iter_mut().zip(a).zip(b) {
+                            *pair = [a, b];
+                        }
+                    } else {
+                        let runs = a.chunks_exact(run).zip(b.chunks_exact(run));
+                        for (out, (a, b)) in out.chunks_exact_mut(2 * run).zip(runs) {
+                            out[..run].copy_from_slice(a);
+                            out[run..].copy_from_slice(b);
+                        }
                     }
                 });
                 self.put(*dst, out);
@@ -195,8 +201,9 @@ impl<'a> Exec<'a> {
                 let mut out = self.take(*dst);
                 f(&mut FoldArgs {
                     arch: self.arch,
-                    src: self.slot(*src),
+                    src: Src { buffer: self.slot(*src), start: 0 },
                     dst: &mut out,
+                    start: 0,
                     outer: *outer as usize,
                     n: *n as usize,
                     inner: *inner as usize,
@@ -250,16 +257,49 @@ impl<'a> Exec<'a> {
         Ok(())
     }
 
-    fn map(&mut self, f: MapFn, src: &[Operand], dst: Slot, outer: usize, inner: usize, param: u64) {
-        let mut out = self.take(dst);
-        let Frame { slots, fill, .. } = &mut *self.frame;
-        let at = |i: usize| {
-            let o = src.get(i).copied().unwrap_or(src[0]);
-            Src { buffer: &slots[o.slot as usize], outer: o.outer as usize, inner: o.inner as usize }
+    fn strips(&mut self, s: &Strips) {
+        let count = match s.count {
+            Count::Fixed(n) => n as usize,
+            Count::Lanes => self.lanes,
         };
-        let src = [at(0), at(1), at(2)];
-        f(&mut MapArgs { arch: self.arch, src, dst: &mut out, fill, outer, inner, param });
-        self.put(dst, out);
+        let strip = s.strip as usize;
+        for spread in &s.once {
+            self.spread(spread, 0, strip.min(count));
+        }
+        for start in (0..count).step_by(strip) {
+            let len = strip.min(count - start);
+            for step in &s.steps {
+                match step {
+                    StripStep::Map { f, src, dst, param } => {
+                        let mut out = self.take(dst.slot);
+                        // (Not `map` over the array: that copies it once more, waiting for what was just written.)
+                        let at = |o: &Operand| Src { buffer: self.slot(o.slot), start: o.at.index(start) };
+                        let src = [at(&src[0]), at(&src[1]), at(&src[2])];
+                        let dst_start = dst.at.index(start);
+                        f(&mut MapArgs {
+                            arch: self.arch,
+                            src,
+                            dst: &mut out,
+                            start: dst_start,
+                            len,
+                            param: *param,
+                        });
+                        self.put(dst.slot, out);
+                    }
+                    StripStep::Spread(spread) => self.spread(spread, start, len),
+                }
+            }
+        }
+    }
+
+    /// Stores `len` elements of a stretched value, from element `start` on, at the beginning of a slot.
+    fn spread(&mut self, s: &Spread, start: usize, len: usize) {
+        let mut out = self.take(s.dst);
+        by_size!(s.size, W => {
+            let from = &self.get::<W>(s.src)[s.stretch.index(start)..];
+            s.stretch.spread(self.arch, from, &mut out.get_mut::<W>()[..len]);
+        });
+        self.put(s.dst, out);
     }
 
     fn permute(&mut self, p: &Permute) {
@@ -377,7 +417,6 @@ fn permute_words<T: Copy>(from: &[T], to: &mut [T], shape: Shape, strides: &[u32
     let mut base = 0;
     for out in to[..total].chunks_exact_mut(row) {
         match step {
-            0 => out.fill(from[base]),
             1 => out.copy_from_slice(&from[base..][..row]),
             _ => {
                 for (x, &y) in out.iter_mut().zip(from[base..].iter().step_by(step)) {

@@ -6,11 +6,25 @@
 
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::ReservedValue;
+use smallvec::{SmallVec, smallvec};
 
-use super::prepare::Stretch;
+use super::stretch::Stretch;
 use crate::kernel::{Block, Kernel, Op, Value};
 use crate::op::Opcode;
 use crate::types::Shape;
+
+/// Is the result only another name or shape of the operand?
+pub(super) fn renames(opcode: &Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Reshape
+            | Opcode::Expand { .. }
+            | Opcode::Bitcast
+            | Opcode::Assume(_)
+            | Opcode::ConvertLayout
+            | Opcode::Broadcast
+    )
+}
 
 /// Does the operation run its regions more than once?
 pub(super) fn repeats(opcode: &Opcode) -> bool {
@@ -32,6 +46,8 @@ pub(super) struct Liveness {
     stretches: SecondaryMap<Value, Stretch>,
     lives: SecondaryMap<Value, Life>,
     dying: Vec<Vec<Value>>,
+    /// How often operations that compute something take each root or another name of it.
+    uses: SecondaryMap<Value, u32>,
 }
 
 impl Liveness {
@@ -41,6 +57,7 @@ impl Liveness {
             stretches: SecondaryMap::new(),
             lives: SecondaryMap::new(),
             dying: Vec::new(),
+            uses: SecondaryMap::new(),
         };
         let mut scan = Scan { kernel, live, position: 0, repeated: Vec::new() };
         scan.block(kernel.body);
@@ -70,6 +87,11 @@ impl Liveness {
         self.lives[v].used
     }
 
+    /// How often a root is taken, under any name, by operations other than those that give it another name.
+    pub(super) fn uses(&self, root: Value) -> u32 {
+        self.uses[root]
+    }
+
     /// The last position that names a root or another name of it.
     pub(super) fn last_use(&self, root: Value) -> u32 {
         self.lives[root].last_use
@@ -83,6 +105,22 @@ impl Liveness {
     /// The roots that are not needed after this position.
     pub(super) fn dying(&self, position: u32) -> Vec<Value> {
         self.dying.get(position as usize).cloned().unwrap_or_default()
+    }
+
+    /// The two tiles that a permutation puts side by side, and how many elements of each alternate: a concatenation, which is written as a
+    /// join whose new dimension moves, is read where its parts are.
+    pub(super) fn concatenated(&self, kernel: &Kernel, op: Op) -> Option<(Value, Value, u32)> {
+        let data = &kernel.ops[op];
+        let Opcode::Permute { perm } = &data.opcode else { return None };
+        let join = &kernel.ops[kernel.def_op(data.operands[0])?];
+        if !matches!(join.opcode, Opcode::Join) {
+            return None;
+        }
+        let pair = perm.len() as u32 - 1;
+        let axis = perm.iter().position(|&p| p == pair)?;
+        let in_order = perm.iter().filter(|&&p| p != pair).enumerate().all(|(i, &p)| i as u32 == p);
+        let shape = kernel.ty(data.results[0]).shape()?;
+        in_order.then(|| (join.operands[0], join.operands[1], shape.dims()[axis + 1..].iter().product()))
     }
 
     /// What a dot reads: a transposed operand is read where it is, with its strides exchanged.
@@ -122,9 +160,21 @@ impl Scan<'_> {
         let kernel = self.kernel;
         let data = &kernel.ops[op];
         let is_dot = matches!(data.opcode, Opcode::Dot(_));
-        for (i, &v) in data.operands.iter().enumerate() {
-            let read = if is_dot && i < 2 { self.live.dot_operand(kernel, v).0 } else { v };
+        let reads: SmallVec<[Value; 4]> = match self.live.concatenated(kernel, op) {
+            Some((a, b, _)) => smallvec![a, b],
+            None => {
+                let operands = data.operands.iter().enumerate();
+                operands
+                    .map(|(i, &v)| if is_dot && i < 2 { self.live.dot_operand(kernel, v).0 } else { v })
+                    .collect()
+            }
+        };
+        for read in reads {
             self.mark(read, at);
+            if !renames(&data.opcode) {
+                let root = self.live.root(read);
+                self.live.uses[root] += 1;
+            }
         }
         for &r in &data.results {
             self.define(r, at);
@@ -181,36 +231,25 @@ impl Scan<'_> {
         };
         match data.opcode {
             Opcode::Const(_) if shape(data.results[0]).num_elements() > 1 => {
-                live.stretches[data.results[0]] = Stretch::Splat;
-            }
-            // Element `i` in row-major order stays element `i`, so the way it repeats stays too.
-            Opcode::Reshape
-            | Opcode::Expand { .. }
-            | Opcode::Bitcast
-            | Opcode::Assume(_)
-            | Opcode::ConvertLayout => {
-                alias(live, data.results[0], data.operands[0], live.stretches[data.operands[0]]);
+                live.stretches[data.results[0]] = Stretch::SPLAT;
             }
             Opcode::Broadcast => {
                 let (from, to) = (data.operands[0], data.results[0]);
-                let (small, large) = (shape(from), shape(to));
-                let stretch = match live.stretches[from] {
-                    Stretch::Full => Stretch::of_broadcast(small, large),
-                    Stretch::Splat => Some(Stretch::Splat),
-                    same => (small.num_elements() == large.num_elements()).then_some(same),
-                };
-                if let Some(stretch) = stretch {
-                    alias(live, to, from, stretch);
-                }
+                let further = Stretch::of_broadcast(shape(from), shape(to));
+                alias(live, to, from, live.stretches[from].then(further));
+            }
+            // Element `i` in row-major order stays element `i`, so the way it repeats stays too.
+            _ if renames(&data.opcode) => {
+                alias(live, data.results[0], data.operands[0], live.stretches[data.operands[0]]);
             }
             // A loop's results are its carried values when it ends.
             Opcode::For(_) => {
                 let args = &kernel.blocks[data.regions[0]].args[1..];
-                data.results.iter().zip(args).for_each(|(&r, &a)| alias(live, r, a, Stretch::Full));
+                data.results.iter().zip(args).for_each(|(&r, &a)| alias(live, r, a, Stretch::FULL));
             }
             Opcode::While => {
                 let args = &kernel.blocks[data.regions[1]].args;
-                data.results.iter().zip(args).for_each(|(&r, &a)| alias(live, r, a, Stretch::Full));
+                data.results.iter().zip(args).for_each(|(&r, &a)| alias(live, r, a, Stretch::FULL));
             }
             _ => {}
         }

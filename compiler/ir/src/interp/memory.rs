@@ -5,10 +5,11 @@
 //!
 //! # Races
 //! Programs of a grid run in parallel and a wrong kernel may race; two launches may too. A race must give some wrong number, not
-//! undefined behaviour, so **every** access to an allocation's bytes, the host's included, is a relaxed atomic of the
-//! element's size through a raw pointer; no reference to the bytes ever exists. (A racing kernel that also looks at the same
-//! bytes with two widths leaves what the language's memory model promises; every processor we run on still only tears.)
-//! On the usual processors a relaxed atomic is a plain move; what is lost is that the compiler does not vectorise copies.
+//! undefined behaviour, so **every** access to an allocation's bytes, the host's included, is a relaxed atomic through a raw pointer;
+//! no reference to the bytes ever exists. A single element is accessed with its own size, a run of them in words of eight bytes:
+//! a relaxed atomic is a plain move on the usual processors, but one that the compiler does not widen. (A race in which the two sides use
+//! different widths leaves what the language's memory model promises; every processor we run on still only tears, and
+//! never within an element.)
 //!
 //! This is the one file of the interpreter's memory with `unsafe` in it.
 
@@ -26,6 +27,9 @@ pub const ALLOCATION_ALIGN: usize = 256;
 
 /// Bytes between one allocation and whatever follows it, so that an address a little past the end is nobody else's.
 const GUARD: usize = 256;
+
+/// Bytes moved at a time in runs of elements.
+const WORD: usize = size_of::<u64>();
 
 mod sealed {
     pub trait Sealed {}
@@ -133,19 +137,33 @@ impl Allocation {
     #[inline]
     pub fn load_run<T: Word>(&self, offset: usize, out: &mut [T]) {
         assert!(self.holds(offset, size_of_val(out), size_of::<T>()));
-        let from = self.at::<T>(offset);
-        let mut blocks = out.chunks_exact_mut(8);
-        let mut i = 0;
-        for block in &mut blocks {
-            for (k, x) in block.iter_mut().enumerate() {
-                // SAFETY: element `i + k` is inside and aligned, as asserted; the allocation lives as long as `self`.
-                *x = unsafe { T::load(from.add(i + k)) };
-            }
-            i += 8;
+        // Elements up to a multiple of eight bytes, then words of eight bytes, then what is left.
+        let head = (offset.wrapping_neg() % WORD / size_of::<T>()).min(out.len());
+        let (first, rest) = out.split_at_mut(head);
+        // SAFETY: part of the run, which is inside and aligned as asserted.
+        unsafe { self.load_each(offset, first) };
+        let middle = offset + size_of_val(first);
+        let mut words = bytemuck::cast_slice_mut::<T, u8>(rest).chunks_exact_mut(WORD);
+        let count = words.len();
+        for (i, bytes) in words.by_ref().enumerate() {
+            // SAFETY: inside, as all of the run is; `middle` is a multiple of eight if there are words.
+            let word = unsafe { u64::load(self.at::<u64>(middle).wrapping_add(i)) };
+            bytes.copy_from_slice(&word.to_ne_bytes());
         }
-        for (k, x) in blocks.into_remainder().iter_mut().enumerate() {
-            // SAFETY: as above.
-            *x = unsafe { T::load(from.add(i + k)) };
+        let last = &mut rest[count * WORD / size_of::<T>()..];
+        // SAFETY: as above.
+        unsafe { self.load_each(middle + count * WORD, last) };
+    }
+
+    /// [`Allocation::load_run`] one element after another.
+    ///
+    /// # Safety
+    /// The elements are inside and aligned.
+    #[inline(always)]
+    unsafe fn load_each<T: Word>(&self, offset: usize, out: &mut [T]) {
+        for (i, x) in out.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for it.
+            *x = unsafe { T::load(self.at::<T>(offset).wrapping_add(i)) };
         }
     }
 
@@ -156,20 +174,33 @@ impl Allocation {
     #[inline]
     pub fn store_run<T: Word>(&self, offset: usize, data: &[T]) {
         assert!(self.holds(offset, size_of_val(data), size_of::<T>()));
-        let to = self.at::<T>(offset);
-        let blocks = data.chunks_exact(8);
-        let rest = blocks.remainder();
-        let mut i = 0;
-        for block in blocks {
-            for (k, &x) in block.iter().enumerate() {
-                // SAFETY: element `i + k` is inside and aligned, as asserted; the allocation lives as long as `self`.
-                unsafe { T::store(to.add(i + k), x) };
-            }
-            i += 8;
+        let head = (offset.wrapping_neg() % WORD / size_of::<T>()).min(data.len());
+        let (first, rest) = data.split_at(head);
+        // SAFETY: part of the run, which is inside and aligned as asserted.
+        unsafe { self.store_each(offset, first) };
+        let middle = offset + size_of_val(first);
+        let words = bytemuck::cast_slice::<T, u8>(rest).chunks_exact(WORD);
+        let count = words.len();
+        for (i, bytes) in words.enumerate() {
+            let mut word = [0; WORD];
+            word.copy_from_slice(bytes);
+            // SAFETY: inside, as all of the run is; `middle` is a multiple of eight if there are words.
+            unsafe { u64::store(self.at::<u64>(middle).wrapping_add(i), u64::from_ne_bytes(word)) };
         }
-        for (k, &x) in rest.iter().enumerate() {
-            // SAFETY: as above.
-            unsafe { T::store(to.add(i + k), x) };
+        let last = &rest[count * WORD / size_of::<T>()..];
+        // SAFETY: as above.
+        unsafe { self.store_each(middle + count * WORD, last) };
+    }
+
+    /// [`Allocation::store_run`] one element after another.
+    ///
+    /// # Safety
+    /// The elements are inside and aligned.
+    #[inline(always)]
+    unsafe fn store_each<T: Word>(&self, offset: usize, data: &[T]) {
+        for (i, &x) in data.iter().enumerate() {
+            // SAFETY: the caller vouches for it.
+            unsafe { T::store(self.at::<T>(offset).wrapping_add(i), x) };
         }
     }
 
@@ -251,15 +282,7 @@ impl Allocation {
             "reads past the end of an allocation of {} bytes",
             self.len
         );
-        // As u64 where both ends allow: eight times fewer moves.
-        match bytemuck::pod_align_to_mut::<u8, u64>(out) {
-            (head, middle, tail) if (offset + head.len()).is_multiple_of(8) => {
-                self.load_run(offset, head);
-                self.load_run(offset + head.len(), middle);
-                self.load_run(offset + head.len() + size_of_val(middle), tail);
-            }
-            _ => self.load_run(offset, out),
-        }
+        self.load_run(offset, out);
     }
 
     /// Copies bytes in, for the host.
@@ -272,14 +295,7 @@ impl Allocation {
             "writes past the end of an allocation of {} bytes",
             self.len
         );
-        match bytemuck::pod_align_to::<u8, u64>(data) {
-            (head, middle, tail) if (offset + head.len()).is_multiple_of(8) => {
-                self.store_run(offset, head);
-                self.store_run(offset + head.len(), middle);
-                self.store_run(offset + head.len() + size_of_val(middle), tail);
-            }
-            _ => self.store_run(offset, data),
-        }
+        self.store_run(offset, data);
     }
 
     /// Sets `len` bytes from `offset` to `byte`.

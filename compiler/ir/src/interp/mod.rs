@@ -2,8 +2,9 @@
 //! operation of the IR means is what it does here.
 //!
 //! [`Prepared::new`] turns a kernel into straight lists of instructions over numbered slots (`prepare`), once; [`Prepared::run`] runs
-//! the programs of a grid over them, in parallel (`exec`). Whole tiles are worked on at a time (`map`, `elementwise`, `region`, `dot`), so
-//! the cost of interpreting is spread over a tile's elements and the inner loops are vector code. Memory is [`memory`].
+//! the programs of a grid over them, in parallel (`exec`). Whole tiles are worked on at a time (`region`, `fold`, `dot`), or strips of them by
+//! chains of elementwise operations (`map`, `elementwise`), so the cost of interpreting is spread over many elements and the inner loops are
+//! vector code. Broadcasts are not carried out but looked through (`stretch`). Memory is [`memory`].
 //!
 //! # What is checked
 //! Every access through a pointer or a view is inside an allocation and aligned; assertions and promises hold; with
@@ -27,6 +28,7 @@ mod dot;
 mod elementwise;
 mod error;
 mod exec;
+mod fold;
 mod liveness;
 mod map;
 pub mod memory;
@@ -35,6 +37,7 @@ mod print;
 mod program;
 mod region;
 mod shadow;
+mod stretch;
 #[cfg(test)]
 mod tests;
 

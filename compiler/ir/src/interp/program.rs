@@ -3,7 +3,9 @@
 use smallvec::SmallVec;
 
 use super::buffer::Buffer;
-use super::map::{FoldFn, MapFn};
+use super::fold::FoldFn;
+use super::map::MapFn;
+use super::stretch::Stretch;
 use crate::kernel::{Loc, SourceLoc};
 use crate::op::{Assumption, AtomicOp, DotPrecision, MemOrder};
 use crate::types::{Elem, ElemType, Shape, Type};
@@ -11,16 +13,9 @@ use crate::types::{Elem, ElemType, Shape, Type};
 /// A slot of the frame: holds one value at a time.
 pub(super) type Slot = u32;
 
-/// As an extent of a [`Instr::Map`] inside a combine region: as many elements as the fold combines at once.
-pub(super) const LANES: u32 = u32::MAX;
-
-/// An elementwise operand: see [`super::map::Src`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Operand {
-    pub(super) slot: Slot,
-    pub(super) outer: u32,
-    pub(super) inner: u32,
-}
+/// Elements of tiles that a chain of elementwise operations works on at a time: the tiles of a strip stay in the first-level cache, and
+/// a strip is long enough to hide what it costs to go from one operation to the next. (Short in this crate's tests, whose tiles are small.)
+pub(super) const STRIP: u32 = if cfg!(test) { 8 } else { 1024 };
 
 /// A scalar of some integer type.
 #[derive(Clone, Copy)]
@@ -30,15 +25,9 @@ pub(super) struct IntRef {
 }
 
 pub(super) enum Instr {
-    Map {
-        f: MapFn,
-        src: [Operand; 3],
-        count: u8,
-        dst: Slot,
-        outer: u32,
-        inner: u32,
-        param: u64,
-    },
+    Strips(Box<Strips>),
+    /// Stores every element of a stretched value.
+    Spread(Spread),
     ProgramId {
         axis: u8,
         dst: Slot,
@@ -70,12 +59,14 @@ pub(super) enum Instr {
         dst: Slot,
     },
     Permute(Box<Permute>),
+    /// `run` elements of `a`, then as many of `b`, and so on: `count` of each.
     Join {
         a: Slot,
         b: Slot,
         dst: Slot,
         size: u8,
         count: u32,
+        run: u32,
     },
     Split {
         src: Slot,
@@ -119,8 +110,49 @@ pub(super) enum Instr {
     Print(Box<Print>),
 }
 
-/// Moves elements to other places: result element `i` (row-major) comes from the sum of its coordinates times `strides`. Also
-/// materialises broadcasts (stride 0).
+/// Elementwise operations on tiles of equally many elements, strip by strip: what one operation makes of a strip is still in the cache when
+/// the next one takes it.
+pub(super) struct Strips {
+    pub(super) count: Count,
+    /// Elements of a strip, a power of two (unless `count` is [`Count::Lanes`]); the last strip may be shorter.
+    pub(super) strip: u32,
+    /// Stretched operands that look the same in every strip.
+    pub(super) once: Box<[Spread]>,
+    pub(super) steps: Box<[StripStep]>,
+}
+
+/// How many elements a chain works on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Count {
+    Fixed(u32),
+    /// As many as the combine region around works on at once.
+    Lanes,
+}
+
+pub(super) enum StripStep {
+    Map { f: MapFn, src: [Operand; 3], dst: Operand, param: u64 },
+    Spread(Spread),
+}
+
+/// An operand or a result of a chain: where its elements from `s`, the start of a strip, on are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Operand {
+    pub(super) slot: Slot,
+    /// From element `at.index(s)` of the slot on, one after another. (A slot that holds one strip only is [`Stretch::SPLAT`].)
+    pub(super) at: Stretch,
+}
+
+/// Stores `count` elements of a stretched value.
+#[derive(Clone, Copy)]
+pub(super) struct Spread {
+    pub(super) src: Slot,
+    pub(super) stretch: Stretch,
+    pub(super) dst: Slot,
+    pub(super) size: u8,
+    pub(super) count: u32,
+}
+
+/// Moves elements to other places: result element `i` (row-major) comes from the sum of its coordinates times `strides`.
 pub(super) struct Permute {
     pub(super) src: Slot,
     pub(super) dst: Slot,
@@ -168,8 +200,9 @@ pub(super) struct FoldTile {
     /// The region's arguments.
     pub(super) running: Slot,
     pub(super) element: Slot,
-    /// What the region yields.
-    pub(super) yielded: Operand,
+    /// What the region yields, and whether that is one value for all lanes.
+    pub(super) yielded: Slot,
+    pub(super) same: bool,
 }
 
 pub(super) struct Dot {

@@ -100,8 +100,8 @@ impl Exec<'_> {
             for t in &fold.tiles {
                 // `first` is not needed any more up to here: it collects the results.
                 let mut packed = take(&mut self.frame.slots[t.first as usize]);
-                let from = &self.frame.slots[t.yielded.slot as usize];
-                by_size!(t.size, W => spread::<W>(from, t.yielded.inner, &mut packed, start, now));
+                let from = &self.frame.slots[t.yielded as usize];
+                by_size!(t.size, W => collect::<W>(from, t.same, &mut packed, start, now));
                 self.put(t.first, packed);
             }
         }
@@ -126,10 +126,10 @@ impl Exec<'_> {
 }
 
 /// Copies a yielded value for each lane; a region may yield the same for all.
-fn spread<T: Pod>(from: &Buffer, step: u32, to: &mut Buffer, start: usize, count: usize) {
+fn collect<T: Pod>(from: &Buffer, same: bool, to: &mut Buffer, start: usize, count: usize) {
     let (from, to) = (from.get::<T>(), &mut to.get_mut::<T>()[start..][..count]);
-    match step {
-        0 => to.fill(from[0]),
-        _ => to.copy_from_slice(&from[..count]),
+    match same {
+        true => to.fill(from[0]),
+        false => to.copy_from_slice(&from[..count]),
     }
 }

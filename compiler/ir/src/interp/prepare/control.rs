@@ -3,7 +3,6 @@
 use smallvec::SmallVec;
 
 use super::{Lower, Result, storage};
-use crate::interp::prepare::Stretch;
 use crate::interp::program::*;
 use crate::kernel::{Block, Op, Value};
 use crate::types::Type;
@@ -19,7 +18,7 @@ impl Lower<'_> {
 
     /// Copies a value into a slot of its own size.
     pub(super) fn assign(&mut self, v: Value, slot: Slot) {
-        if matches!(self.kernel.ty(v), Type::View(_)) || self.live.stretch(v) == Stretch::Full {
+        if matches!(self.kernel.ty(v), Type::View(_)) || self.live.stretch(v).is_full() {
             let (src, bytes) = (self.place(v).slot, self.value_bytes(v) as u32);
             if src != slot {
                 self.code.push(Instr::Move { src, dst: slot, bytes });
@@ -36,7 +35,7 @@ impl Lower<'_> {
         for (i, &v) in values.iter().enumerate() {
             let place = self.place(v);
             let root = self.live.root(v);
-            let full = self.live.stretch(v) == Stretch::Full;
+            let full = self.live.stretch(v).is_full();
             if place.slot == slots[i] && full {
                 continue;
             }

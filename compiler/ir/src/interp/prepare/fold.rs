@@ -99,19 +99,30 @@ impl Lower<'_> {
             let (first, second) = (scratch(self, packed), scratch(self, packed));
             let (running, element) = (scratch(self, lanes), scratch(self, lanes));
             for (arg, slot) in [(args[i], running), (args[count + i], element)] {
-                self.places[arg] = Place { slot, owned: false, lanes: lanes > 1 };
+                self.places[arg] = Place { slot, lanes: lanes > 1, ..Place::default() };
             }
             let size = size as u8;
-            let yielded = Operand::default();
-            tiles.push(FoldTile { src, dst, size, work, first, second, running, element, yielded });
+            tiles.push(FoldTile {
+                src,
+                dst,
+                size,
+                work,
+                first,
+                second,
+                running,
+                element,
+                yielded: 0,
+                same: false,
+            });
         }
         let outside = std::mem::replace(&mut self.lanes, (lanes > 1).then_some(lanes));
-        let mut yields = SmallVec::<[Operand; 2]>::new();
+        let mut yields = SmallVec::<[(Slot, bool); 2]>::new();
         let code = self.nested(|l| {
             l.block(region)?;
             let at = l.next_position();
             if let Some(end) = kernel.terminator(region) {
-                yields = kernel.ops[end].operands.iter().map(|&v| l.operand(v, 1)).collect();
+                let places = kernel.ops[end].operands.iter().map(|&v| l.place(v));
+                yields = places.map(|p| (p.slot, l.lanes.is_some() && !p.lanes)).collect();
             }
             l.free_dying(at);
             Ok(())
@@ -120,7 +131,7 @@ impl Lower<'_> {
         let code = code?;
         let end = self.next_position();
         self.free_dying(end);
-        tiles.iter_mut().zip(yields).for_each(|(t, y)| t.yielded = y);
+        tiles.iter_mut().zip(yields).for_each(|(t, (slot, same))| (t.yielded, t.same) = (slot, same));
         let (scan, reverse) = (scan.is_some(), scan == Some(true));
         self.code.push(Instr::Region(Box::new(RegionFold {
             scan,

@@ -1,7 +1,8 @@
 //! From a verified kernel to a [`Program`]: chooses a slot for every value and a loop for every operation.
 //!
 //! * Reshapes, bit casts and promises cost nothing: the result *is* the operand's slot.
-//! * Broadcasts and constant tiles are not stored where elementwise operations use them: an operand knows how it repeats.
+//! * Broadcasts and constant tiles are not stored: an operand knows how it repeats ([`super::stretch`]).
+//! * Elementwise operations on equally many elements are gathered to chains, which run strip by strip (`strips`).
 //! * A slot is reused when its value is dead ([`super::liveness`]), so a kernel's working set stays in cache.
 //! * A loop's carried values move by exchanging buffers, and a dot accumulates in place where its accumulator dies.
 
@@ -9,6 +10,7 @@ mod control;
 mod fold;
 mod memory;
 mod slots;
+mod strips;
 
 use std::collections::HashMap;
 
@@ -24,45 +26,6 @@ use crate::kernel::{Block, Kernel, Op, Value, ValueDef};
 use crate::op::{Opcode, Padding};
 use crate::types::{Elem, ElemType, Shape};
 
-/// How a value is stored.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Stretch {
-    /// Every element.
-    #[default]
-    Full,
-    /// One element for all.
-    Splat,
-    /// Element `i` is at `i % n`.
-    Rows(u32),
-    /// Element `i` is at `i / n`.
-    Cols(u32),
-}
-
-impl Stretch {
-    /// How `from`, stored in full, looks stretched to `to`; `None` where it repeats in a less simple way.
-    pub(super) fn of_broadcast(from: Shape, to: Shape) -> Option<Stretch> {
-        if from.num_elements() == 1 {
-            return Some(if to.num_elements() == 1 { Stretch::Full } else { Stretch::Splat });
-        }
-        let kept: Vec<bool> = from.dims().iter().zip(to.dims()).map(|(f, t)| f == t && *t > 1).collect();
-        let first = kept.iter().position(|&k| k)?;
-        let last = kept.iter().rposition(|&k| k)?;
-        // Between the first and the last dimension that are kept, none may be stretched; extents of 1 on both sides do not count.
-        let stretched = |i: usize| from.dims()[i] != to.dims()[i];
-        if (first..last).any(stretched) {
-            return None;
-        }
-        let before = (0..first).any(stretched);
-        let after = (last..to.rank()).any(stretched);
-        match (before, after) {
-            (false, false) => Some(Stretch::Full),
-            (true, false) => Some(Stretch::Rows(from.num_elements() as u32)),
-            (false, true) => Some(Stretch::Cols((to.num_elements() / from.num_elements()) as u32)),
-            (true, true) => None,
-        }
-    }
-}
-
 /// Where a value is.
 #[derive(Clone, Copy, Default)]
 struct Place {
@@ -71,6 +34,8 @@ struct Place {
     owned: bool,
     /// Has it one element for each lane of a combine region?
     lanes: bool,
+    /// Does the slot hold one strip only, because nobody outside of its chain takes the value?
+    strip: bool,
 }
 
 pub(super) struct Lower<'k> {
@@ -81,10 +46,12 @@ pub(super) struct Lower<'k> {
     /// Slots without a value, by size in lines.
     free: HashMap<u32, Vec<Slot>>,
     constants: Vec<(Slot, Buffer)>,
-    splats: HashMap<(Elem, u64), Slot>,
+    splats: HashMap<(Elem, u64, u32), Slot>,
     position: u32,
     /// Inside a combine region that runs on many elements at once: how many.
     lanes: Option<u32>,
+    /// How many chains around have operations that run before them lowered now.
+    hoisted: u32,
     code: Vec<Instr>,
     prints: bool,
 }
@@ -118,6 +85,7 @@ pub(super) fn lower(kernel: &Kernel) -> Result<Program> {
         splats: HashMap::new(),
         position: 0,
         lanes: None,
+        hoisted: 0,
         code: Vec::new(),
         prints: false,
     };
@@ -125,7 +93,7 @@ pub(super) fn lower(kernel: &Kernel) -> Result<Program> {
     for p in &kernel.params {
         let ty = kernel.ty(p.value);
         let slot = l.new_slot(l.value_bytes(p.value));
-        l.places[p.value] = Place { slot, owned: false, lanes: false };
+        l.places[p.value] = Place { slot, ..Place::default() };
         params.push(ParamSlot { name: p.name.clone(), ty, slot });
     }
     l.block(kernel.body)?;
@@ -151,13 +119,23 @@ impl Lower<'_> {
 
     fn block(&mut self, block: Block) -> Result<()> {
         let kernel = self.kernel;
-        for &op in &kernel.blocks[block].ops {
-            if kernel.ops[op].opcode.is_terminator() {
-                break; // the owner of the region handles it, at this position
+        let ops = &kernel.blocks[block].ops;
+        // A terminator is handled by the owner of the region.
+        let ops = ops
+            .split_last()
+            .filter(|(last, _)| kernel.ops[**last].opcode.is_terminator())
+            .map_or(&ops[..], |(_, ops)| ops);
+        // Positions count the operations of nested regions, too: so up to the next operation with a region they are known at once.
+        for run in ops.chunk_by(|&a, &b| kernel.ops[a].regions.is_empty() && kernel.ops[b].regions.is_empty())
+        {
+            if let [op] = *run {
+                let at = self.next_position();
+                self.op(op, at)?;
+                self.free_dying(at);
+                continue;
             }
-            let at = self.next_position();
-            self.op(op, at)?;
-            self.free_dying(at);
+            let run: Vec<(Op, u32)> = run.iter().map(|&op| (op, self.next_position())).collect();
+            self.straight(&run)?;
         }
         Ok(())
     }
@@ -190,27 +168,14 @@ impl Lower<'_> {
         let data = &kernel.ops[op];
         let (operands, results, loc) = (&data.operands[..], &data.results[..], data.loc);
         // What nobody uses is not computed; whatever can fail or be seen is kept.
-        let unused = results.iter().all(|&r| !self.live.used(r));
-        if unused
-            && data.opcode.is_pure()
-            && data.regions.is_empty()
-            && !matches!(data.opcode, Opcode::Assume(_))
-        {
+        if self.is_unused(op) {
             return Ok(());
         }
         let no = |what: &str| format!("`{:?}` is not defined on {what}", data.opcode);
-        macro_rules! need {
-            ($f:expr, $elem:expr) => {
-                match $f {
-                    Some(f) => f,
-                    None => return self.unsupported(op, no($elem.name())),
-                }
-            };
-        }
         match data.opcode {
             Opcode::Const(literal) => {
-                let slot = self.constant(literal, storage(self.tile(results[0]).0));
-                self.places[results[0]] = Place { slot, owned: false, lanes: false };
+                let slot = self.constant(literal, storage(self.tile(results[0]).0), 1);
+                self.places[results[0]] = Place { slot, ..Place::default() };
             }
             Opcode::Iota { start } => {
                 let n = self.count(results[0]);
@@ -219,7 +184,7 @@ impl Lower<'_> {
                 let values = buffer.get_mut::<i32>().iter_mut().zip(0..n as i32);
                 values.for_each(|(x, i)| *x = start.wrapping_add(i));
                 self.constants.push((slot, buffer));
-                self.places[results[0]] = Place { slot, owned: false, lanes: false };
+                self.places[results[0]] = Place { slot, ..Place::default() };
             }
             Opcode::ProgramId(axis) => {
                 let dst = self.define(results[0]);
@@ -229,41 +194,19 @@ impl Lower<'_> {
                 let dst = self.define(results[0]);
                 self.code.push(Instr::NumPrograms { axis, dst });
             }
-            Opcode::Unary(unary) => {
-                let elem = storage(self.tile(operands[0]).0);
-                self.map(need!(ew::unary(unary, elem), elem), operands, results[0], 0);
-            }
-            Opcode::Binary(binary) => {
-                let elem = storage(self.tile(operands[0]).0);
-                self.map(need!(ew::binary(binary, elem), elem).map, operands, results[0], 0);
-            }
-            Opcode::Cmp(cmp) => {
-                let elem = storage(self.tile(operands[0]).0);
-                self.map(need!(ew::compare(cmp, elem), elem), operands, results[0], 0);
-            }
-            Opcode::Select => {
-                let elem = storage(self.tile(results[0]).0);
-                self.map(ew::select(elem), operands, results[0], 0);
-            }
-            Opcode::Fma => {
-                let elem = storage(self.tile(results[0]).0);
-                self.map(need!(ew::fma(elem), elem), operands, results[0], 0);
-            }
-            Opcode::Cast(rounding) => {
-                let (from, to) = (storage(self.tile(operands[0]).0), storage(self.tile(results[0]).0));
-                let (f, param) = ew::cast(from, to, rounding);
-                self.map(f, operands, results[0], param);
-            }
-            Opcode::PtrAdd => {
-                let pointee = self.tile(operands[0]).0.pointee().and_then(Elem::size_of);
-                let Some(size) = pointee else {
-                    return self.unsupported(op, "pointers to 4-bit elements cannot be moved");
-                };
-                let elem = storage(self.tile(operands[1]).0);
-                self.map(need!(ew::ptr_add(elem), elem), operands, results[0], size as u64);
-            }
+            Opcode::Unary(_)
+            | Opcode::Binary(_)
+            | Opcode::Cmp(_)
+            | Opcode::Select
+            | Opcode::Fma
+            | Opcode::Cast(_)
+            | Opcode::PtrAdd => self.chain(&[op])?,
             // The same slot under another type: see `Liveness`.
-            Opcode::Bitcast | Opcode::Expand { .. } | Opcode::Reshape | Opcode::ConvertLayout => {}
+            Opcode::Bitcast
+            | Opcode::Broadcast
+            | Opcode::Expand { .. }
+            | Opcode::Reshape
+            | Opcode::ConvertLayout => {}
             Opcode::Assume(promise) => {
                 let mut temps = Vec::new();
                 let (ty, shape) = self.tile(operands[0]);
@@ -271,25 +214,16 @@ impl Lower<'_> {
                 self.code.push(Instr::Assume(Box::new(Assume { src, ty, shape, promise, loc })));
                 self.release(temps);
             }
-            Opcode::Broadcast => {
-                if self.live.root(results[0]) == results[0] {
-                    self.broadcast(operands[0], results[0]);
+            Opcode::Permute { ref perm } => match self.live.concatenated(kernel, op) {
+                Some((a, b, run)) => self.join(a, b, results[0], run),
+                None => {
+                    let (elem, shape) = self.tile(operands[0]);
+                    let strides = row_major_strides(shape);
+                    let strides = perm.iter().map(|&p| strides[p as usize]).collect();
+                    self.permute(operands[0], results[0], elem_size(elem) as u8, strides);
                 }
-            }
-            Opcode::Permute { ref perm } => {
-                let (elem, shape) = self.tile(operands[0]);
-                let strides = row_major_strides(shape);
-                let strides = perm.iter().map(|&p| strides[p as usize]).collect();
-                self.permute(operands[0], results[0], elem_size(elem) as u8, strides);
-            }
-            Opcode::Join => {
-                let mut temps = Vec::new();
-                let (a, b) = (self.full(operands[0], &mut temps), self.full(operands[1], &mut temps));
-                let (size, count) = (elem_size(self.tile(operands[0]).0) as u8, self.count(operands[0]));
-                let dst = self.define(results[0]);
-                self.code.push(Instr::Join { a, b, dst, size, count });
-                self.release(temps);
-            }
+            },
+            Opcode::Join => self.join(operands[0], operands[1], results[0], 1),
             Opcode::Split => {
                 let mut temps = Vec::new();
                 let src = self.full(operands[0], &mut temps);
@@ -438,17 +372,22 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn broadcast(&mut self, from: Value, to: Value) {
-        let ((elem, shape), (_, target)) = (self.tile(from), self.tile(to));
-        let strides = row_major_strides(shape);
-        let strides = match shape.rank() {
-            0 => smallvec![0; target.rank()],
-            _ => {
-                let dims = shape.dims().iter().zip(target.dims());
-                strides.iter().zip(dims).map(|(&s, (f, t))| if f == t { s } else { 0 }).collect()
-            }
-        };
-        self.permute(from, to, elem_size(elem) as u8, strides);
+    /// Is it an operation without effect whose results nobody takes?
+    fn is_unused(&self, op: Op) -> bool {
+        let data = &self.kernel.ops[op];
+        data.results.iter().all(|&r| !self.live.used(r))
+            && data.opcode.is_pure()
+            && data.regions.is_empty()
+            && !matches!(data.opcode, Opcode::Assume(_))
+    }
+
+    fn join(&mut self, a: Value, b: Value, to: Value, run: u32) {
+        let mut temps = Vec::new();
+        let (size, count) = (elem_size(self.tile(a).0) as u8, self.count(a));
+        let (a, b) = (self.full(a, &mut temps), self.full(b, &mut temps));
+        let dst = self.define(to);
+        self.code.push(Instr::Join { a, b, dst, size, count, run });
+        self.release(temps);
     }
 
     fn permute(&mut self, from: Value, to: Value, size: u8, strides: SmallVec<[u32; 8]>) {
@@ -472,7 +411,7 @@ impl Lower<'_> {
         if reads_acc(operands[0]) || reads_acc(operands[1]) {
             return self.define(result);
         }
-        if self.live.stretch(acc) == Stretch::Full && place.owned && self.live.dies_at(root, at) {
+        if self.live.stretch(acc).is_full() && place.owned && self.live.dies_at(root, at) {
             self.places[root].owned = false;
             self.places[result] = place;
             return place.slot;

@@ -1,11 +1,8 @@
-//! Slots: taken, given back, filled; and the operands of elementwise loops.
+//! Slots: taken, given back, filled.
 
-use smallvec::SmallVec;
-
-use super::{Lower, Place, Stretch, elem_size, storage};
+use super::{Lower, Place, elem_size, storage};
 use crate::interp::buffer::{Buffer, LINE};
 use crate::interp::elementwise as ew;
-use crate::interp::map::MapFn;
 use crate::interp::program::*;
 use crate::kernel::Value;
 use crate::numerics::literal_bits;
@@ -58,7 +55,7 @@ impl Lower<'_> {
     /// A slot for a result.
     pub(super) fn define(&mut self, v: Value) -> Slot {
         let slot = self.take_slot(self.value_bytes(v));
-        self.places[v] = Place { slot, owned: true, lanes: self.lanes.is_some() };
+        self.places[v] = Place { slot, owned: true, lanes: self.lanes.is_some(), strip: false };
         slot
     }
 
@@ -78,7 +75,7 @@ impl Lower<'_> {
     /// The slot that holds every element of the value; if there is none, fills a temporary one, which `temps` collects.
     pub(super) fn full(&mut self, v: Value, temps: &mut Vec<Slot>) -> Slot {
         let place = self.place(v);
-        if self.live.stretch(v) == Stretch::Full {
+        if self.live.stretch(v).is_full() {
             return place.slot;
         }
         let slot = self.take_slot(self.value_bytes(v));
@@ -89,87 +86,31 @@ impl Lower<'_> {
 
     /// Stores every element of `v` in `slot`.
     pub(super) fn fill(&mut self, v: Value, slot: Slot) {
-        let (elem, n) = (storage(self.tile(v).0), self.count(v));
-        let (outer, inner) = match self.live.stretch(v) {
-            Stretch::Full | Stretch::Splat => (1, n),
-            Stretch::Rows(len) | Stretch::Cols(len) => (n / len, len),
-        };
-        let src = self.operand(v, inner);
-        self.emit_map(ew::copy(elem), &[src], slot, outer, inner, 0);
+        let spread = self.spread(v, slot, self.count(v));
+        self.code.push(Instr::Spread(spread));
     }
 
-    /// A value as an operand of a loop with rows of `inner` elements.
-    pub(super) fn operand(&self, v: Value, inner: u32) -> Operand {
-        let place = self.place(v);
-        let (outer, inner) = match self.live.stretch(v) {
-            // In a combine region what is not computed in it is the same for all lanes.
-            _ if self.lanes.is_some() && !place.lanes => (0, 0),
-            Stretch::Full if self.lanes.is_some() => (0, 1),
-            Stretch::Full => (inner, 1),
-            Stretch::Splat => (0, 0),
-            Stretch::Rows(_) => (0, 1),
-            Stretch::Cols(_) => (1, 0),
-        };
-        Operand { slot: place.slot, outer, inner }
-    }
-
-    pub(super) fn emit_map(
-        &mut self,
-        f: MapFn,
-        src: &[Operand],
-        dst: Slot,
-        outer: u32,
-        inner: u32,
-        param: u64,
-    ) {
-        let mut operands = [Operand::default(); 3];
-        operands[..src.len()].copy_from_slice(src);
-        self.code.push(Instr::Map { f, src: operands, count: src.len() as u8, dst, outer, inner, param });
-    }
-
-    /// An elementwise operation.
-    pub(super) fn map(&mut self, f: MapFn, operands: &[Value], result: Value, param: u64) {
-        let mut temps = Vec::new();
-        if self.lanes.is_some() {
-            let src: SmallVec<[Operand; 3]> = operands.iter().map(|&v| self.operand(v, LANES)).collect();
-            let dst = self.define(result);
-            self.emit_map(f, &src, dst, 1, LANES, param);
-            return;
-        }
-        let n = self.count(result);
-        // All operands must agree on the length of a row; those that do not are stored in full.
-        let row = operands.iter().find_map(|&v| match self.live.stretch(v) {
-            Stretch::Rows(len) | Stretch::Cols(len) => Some(len),
-            _ => None,
-        });
-        let inner = row.unwrap_or(n);
-        let mut src = SmallVec::<[Operand; 3]>::new();
-        for &v in operands {
-            let agrees = !matches!(self.live.stretch(v), Stretch::Rows(l) | Stretch::Cols(l) if l != inner);
-            src.push(if agrees {
-                self.operand(v, inner)
-            } else {
-                Operand { slot: self.full(v, &mut temps), outer: inner, inner: 1 }
-            });
-        }
-        let dst = self.define(result);
-        self.emit_map(f, &src, dst, n / inner, inner, param);
-        self.release(temps);
+    /// `count` elements of a stretched value, into `dst`.
+    pub(super) fn spread(&self, v: Value, dst: Slot, count: u32) -> Spread {
+        let (src, stretch) = (self.place(v).slot, self.live.stretch(v));
+        Spread { src, stretch, dst, size: elem_size(self.tile(v).0) as u8, count }
     }
 
     pub(super) fn release(&mut self, temps: Vec<Slot>) {
         temps.into_iter().for_each(|slot| self.give_slot(slot));
     }
 
-    pub(super) fn constant(&mut self, literal: Literal, elem: Elem) -> Slot {
+    /// A slot that holds the literal `count` times, in every frame from the start.
+    pub(super) fn constant(&mut self, literal: Literal, elem: Elem, count: u32) -> Slot {
         let bits = literal_bits(elem, literal);
-        let key = (ew::word_of(elem), bits);
+        let key = (ew::word_of(elem), bits, count);
         if let Some(&slot) = self.splats.get(&key) {
             return slot;
         }
-        let slot = self.new_slot(8);
-        let mut buffer = Buffer::new(8);
-        ew::by_width!(elem, W => buffer.set_scalar(bits as W));
+        let bytes = count as usize * ew::size_in_buffer(elem);
+        let slot = self.new_slot(bytes);
+        let mut buffer = Buffer::new(bytes);
+        ew::by_width!(elem, W => buffer.get_mut::<W>().fill(bits as W));
         self.constants.push((slot, buffer));
         self.splats.insert(key, slot);
         slot

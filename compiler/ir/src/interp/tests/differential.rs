@@ -78,7 +78,7 @@ fn reference(kernel: &Kernel, block: Block, env: &mut Env) -> Vec<Vec<i32>> {
 /// Makes random operations on tiles of a few shapes.
 struct Gen(Rng);
 
-const SHAPES: [&[u32]; 7] = [&[], &[8], &[1, 8], &[4, 1], &[4, 8], &[8, 4], &[32]];
+const SHAPES: [&[u32]; 9] = [&[], &[8], &[1, 8], &[4, 1], &[4, 8], &[8, 4], &[32], &[4, 1, 2], &[1, 16, 1]];
 
 impl Gen {
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -123,6 +123,8 @@ impl Gen {
                     (&[1, 8], &[4, 8]),
                     (&[4, 1], &[4, 8]),
                     (&[], &[8]),
+                    (&[4, 1, 2], &[4, 4, 2]),
+                    (&[1, 16, 1], &[2, 16, 2]),
                 ]);
                 let x = self.value(b, scope, Shape::new(from));
                 scope.push(b.broadcast(x, Shape::new(to)));
@@ -133,6 +135,9 @@ impl Gen {
                     (&[32], &[8, 4]),
                     (&[8], &[1, 8]),
                     (&[8, 4], &[4, 8]),
+                    (&[8], &[4, 1, 2]),
+                    (&[4, 4, 2], &[4, 8]),
+                    (&[2, 16, 2], &[8, 8]),
                 ]);
                 let x = self.value(b, scope, Shape::new(from));
                 scope.push(b.reshape(x, Shape::new(to)));

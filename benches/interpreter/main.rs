@@ -7,13 +7,17 @@
 #![allow(clippy::duplicate_mod)]
 
 #[allow(dead_code)]
-#[path = "../examples/matmul.rs"]
+#[path = "../../examples/matmul.rs"]
 mod matmul;
+mod model;
 #[allow(dead_code)]
-#[path = "../examples/softmax.rs"]
+#[path = "../../examples/rms_norm.rs"]
+mod rms_norm;
+#[allow(dead_code)]
+#[path = "../../examples/softmax.rs"]
 mod softmax;
 #[allow(dead_code)]
-#[path = "../examples/vector_add.rs"]
+#[path = "../../examples/vector_add.rs"]
 mod vector_add;
 
 use std::time::Duration;
@@ -74,6 +78,12 @@ fn benches(c: &mut Criterion) {
     group.throughput(Throughput::Elements((n * n * n) as u64)).bench_function("matmul bf16 512³", |b| {
         b.iter(|| matmul::matmul::<bf16>(&a, &b_bf16, &mut c_bf16, config).grid(16).launch(&stream))
     });
+
+    for mut case in model::cases(&device) {
+        group
+            .throughput(Throughput::Elements(case.elements as u64))
+            .bench_function(&case.name, |b| b.iter(&mut case.launch));
+    }
     group.finish();
 }
 
