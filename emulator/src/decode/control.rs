@@ -20,6 +20,17 @@ pub(super) fn decode<'a>(
             let [Operand::Name(label)] = d.operands(inst)? else { return d.error("expected a label") };
             Op::Branch { target: d.label(label)? }
         }
+        "brx" => {
+            if !mods.take("idx") {
+                return d.error("expected `brx.idx`");
+            }
+            mods.take("uni");
+            let [index, Operand::Name(table)] = d.operands(inst)? else {
+                return d.error("expected an index and a table of targets");
+            };
+            let (start, len) = d.target_table(table)?;
+            Op::BranchIndexed { index: d.source(index, Type::U32)?, start, len }
+        }
         "ret" => {
             mods.take("uni");
             d.operands::<0>(inst)?;

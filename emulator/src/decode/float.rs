@@ -94,7 +94,9 @@ fn unary<'a>(
 ) -> Result<Op, PtxError> {
     let mode = mods.float_mode();
     let ty = d.at(mods.ty())?;
-    check(d, ty, &mode)?;
+    // The gross approximations of f64 are `.ftz` by definition.
+    let gross = ty == Type::F64 && matches!(op, FloatUnary::RcpApprox | FloatUnary::RsqrtApprox);
+    check(d, ty, &FloatMode { ftz: mode.ftz && !gross, ..mode })?;
     let packed_ok =
         matches!(op, FloatUnary::Neg | FloatUnary::Abs | FloatUnary::Ex2Approx | FloatUnary::TanhApprox);
     if !matches!(ty, Type::F32 | Type::F64) && !packed_ok {

@@ -215,7 +215,19 @@ impl<'a, 'g> Decoder<'a, 'g> {
             }
         }
         for statement in statements {
+            if let Statement::Targets(name, span, labels) = statement {
+                self.span = *span;
+                let start = self.out.targets.len() as u32;
+                for label in labels {
+                    let label = self.label(label)?;
+                    self.out.targets.push(label);
+                }
+                self.declare(name, *span, Symbol::Targets(start, labels.len() as u32))?;
+            }
+        }
+        for statement in statements {
             match statement {
+                Statement::Targets(..) => {}
                 Statement::Register(r) => self.register(r)?,
                 Statement::Variable(v) => self.variable(v)?,
                 Statement::Label(name, _) => {
@@ -360,7 +372,7 @@ impl<'a, 'g> Decoder<'a, 'g> {
             return match symbol {
                 Symbol::Register(slot, ty) => Ok((slot, ty.bits())),
                 Symbol::Pred(_) => self.error(format!("`{name}` is a predicate")),
-                Symbol::Label(_) => self.error(format!("`{name}` is a label")),
+                Symbol::Label(_) | Symbol::Targets(..) => self.error(format!("`{name}` is a label")),
                 symbol => self
                     .error(format!("the address of `{name}` ({symbol:?}) must be moved to a register first")),
             };
@@ -386,6 +398,14 @@ impl<'a, 'g> Decoder<'a, 'g> {
         match self.scopes.find(name) {
             Some(Symbol::Label(label)) => Ok(label),
             _ => self.error(format!("`{name}` is not a label here")),
+        }
+    }
+
+    /// The table of branch targets of this name: its first entry and length in [`Function::targets`].
+    pub fn target_table(&self, name: &str) -> Result<(u32, u32), PtxError> {
+        match self.scopes.find(name) {
+            Some(Symbol::Targets(start, len)) => Ok((start, len)),
+            _ => self.error(format!("`{name}` is not a table of targets here")),
         }
     }
 
@@ -554,7 +574,7 @@ impl<'a, 'g> Decoder<'a, 'g> {
                 (self.constant(Constant::Shared(var)), 0)
             }
             Symbol::Global(global) => (self.constant(Constant::Global(global)), 0),
-            Symbol::Register(..) | Symbol::Pred(_) | Symbol::Label(_) => return None,
+            Symbol::Register(..) | Symbol::Pred(_) | Symbol::Label(_) | Symbol::Targets(..) => return None,
         })
     }
 }

@@ -24,6 +24,8 @@ pub enum Symbol {
     Const(u32),
     /// A label, by its number.
     Label(u32),
+    /// A table of branch targets: where it begins in the function's targets, and its length.
+    Targets(u32, u32),
 }
 
 /// A declared range of registers: `%r<14>`.

@@ -1,5 +1,7 @@
 //! The registers of a function's activation, 32 lanes of each.
 
+use std::collections::HashMap;
+
 use crate::decode::op::{Pred, PredIn, Slot};
 
 /// One 64-bit value a lane.
@@ -26,6 +28,9 @@ pub struct Frame {
     defined: Vec<u32>,
     preds: Vec<u32>,
     pred_defined: Vec<u32>,
+    /// Of registers that were packed from parts of which some were undefined: the lanes in which each 16 bits are defined. It counts only where
+    /// `defined` says no.
+    partial: HashMap<u32, [u32; 4]>,
     /// The first use of an undefined register or predicate since it was last taken.
     undefined: Option<Undefined>,
 }
@@ -114,6 +119,37 @@ impl Frame {
     pub fn write_partly_defined(&mut self, slot: Slot, mask: u32, values: &Lanes, defined: u32) {
         self.write(slot, mask, values);
         self.defined[slot.0 as usize] &= !mask | defined;
+    }
+
+    /// Copies a register, with what is known of it.
+    #[inline]
+    pub fn copy(&mut self, d: Slot, a: Slot, mask: u32) {
+        let (values, defined) = (self.registers[a.0 as usize], self.defined[a.0 as usize]);
+        self.write_partly_defined(d, mask, &values, defined);
+        if mask & !defined != 0
+            && let Some(&parts) = self.partial.get(&a.0)
+        {
+            self.set_partial(d, mask, parts);
+        }
+    }
+
+    /// Notes in which lanes each 16 bits of a register are defined.
+    pub fn set_partial(&mut self, slot: Slot, mask: u32, parts: [u32; 4]) {
+        let to = self.partial.entry(slot.0).or_default();
+        for (to, part) in to.iter_mut().zip(parts) {
+            *to = *to & !mask | part & mask;
+        }
+    }
+
+    /// The lanes in which `bits` bits from bit `from` on are defined.
+    pub fn defined_part(&self, slot: Slot, from: u32, bits: u32) -> u32 {
+        let all = self.defined[slot.0 as usize];
+        if all == FULL {
+            return FULL;
+        }
+        let Some(parts) = self.partial.get(&slot.0) else { return all };
+        let covered = (from / 16) as usize..=((from + bits - 1) / 16) as usize;
+        all | parts[covered].iter().fold(FULL, |a, b| a & b)
     }
 
     /// A register, all lanes at once, to be changed in place (accumulators of the matrix units).

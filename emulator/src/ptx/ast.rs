@@ -88,6 +88,8 @@ pub enum Statement<'a> {
     Variable(Variable<'a>),
     /// `name:`
     Label(&'a str, Span),
+    /// `name: .branchtargets a, b;`: a table of labels.
+    Targets(&'a str, Span, Vec<&'a str>),
     /// `.loc`: what follows comes from here.
     Loc(Loc),
     /// An instruction.

@@ -28,7 +28,16 @@ impl<'a> Parser<'a> {
             TokenKind::Ident if self.kind_ahead(1) == TokenKind::Punct(b':') => {
                 let (name, span) = self.ident("a label")?;
                 self.bump();
-                out.push(Statement::Label(name, span));
+                if !self.eat_dotted(".branchtargets") {
+                    out.push(Statement::Label(name, span));
+                    return Ok(());
+                }
+                let mut labels = vec![self.ident("a label")?.0];
+                while self.eat(b',') {
+                    labels.push(self.ident("a label")?.0);
+                }
+                self.expect(b';')?;
+                out.push(Statement::Targets(name, span, labels));
             }
             TokenKind::Ident => out.push(Statement::Instruction(self.instruction()?)),
             TokenKind::Dotted => self.directive(out)?,

@@ -178,6 +178,11 @@ fn quotient(x: f32, y: f32, mode: Rounding) -> f64 {
     if mode == Rounding::NearestEven { x / y } else { double::div(x, y, mode) }
 }
 
+/// Of two numbers, is `a` the greater one (or the lesser)? −0 is less than +0.
+fn goes_first(max: bool, a: f64, b: f64) -> bool {
+    if max { a > b || (a == b && a.is_sign_positive()) } else { a < b || (a == b && a.is_sign_negative()) }
+}
+
 /// PTX ISA, "min": −0 is less than +0; a NaN is left out, or wins with `.NaN`.
 fn min_max(max: bool, mode: FloatMode, x: f32, y: f32) -> u64 {
     let (a, b) = if mode.xorsign { (x.abs(), y.abs()) } else { (x, y) };
@@ -186,7 +191,7 @@ fn min_max(max: bool, mode: FloatMode, x: f32, y: f32) -> u64 {
         (true, false) | (false, true) if mode.nan => return u64::from(NAN32),
         (true, false) => b,
         (false, true) => a,
-        _ if (a < b) != max || (a == b && a.is_sign_negative() != max) => a,
+        _ if goes_first(max, a.into(), b.into()) => a,
         _ => b,
     };
     let result =
@@ -211,7 +216,7 @@ fn f64_binary(op: FloatBinary, mode: FloatMode, a: u64, b: u64) -> u64 {
                 (true, true) => f64::NAN,
                 (true, false) => y,
                 (false, true) => x,
-                _ if (x < y) != max || (x == y && x.is_sign_negative() != max) => x,
+                _ if goes_first(max, x, y) => x,
                 _ => y,
             }
         }
@@ -265,7 +270,7 @@ fn half_min_max(max: bool, format: Format, mode: FloatMode, x: f64, y: f64) -> u
         (true, false) | (false, true) if mode.nan => return nan,
         (true, false) => b,
         (false, true) => a,
-        _ if (a < b) != max || (a == b && a.is_sign_negative() != max) => a,
+        _ if goes_first(max, a, b) => a,
         _ => b,
     };
     let result =

@@ -20,10 +20,7 @@ pub(super) use float::atomic as float_atomic;
 #[inline]
 pub fn execute(op: &Op, f: &mut Frame, exec: u32, function: &Function) -> bool {
     match op {
-        Op::Copy { d, a } => {
-            let (&values, defined) = f.peek(*a);
-            f.write_partly_defined(*d, exec, &values, defined);
-        }
+        Op::Copy { d, a } => f.copy(*d, *a, exec),
         Op::CopyPred { d, a } => {
             let (bits, defined) = f.peek_pred(*a);
             f.write_pred_partly_defined(*d, exec, bits, defined);
@@ -138,41 +135,46 @@ fn pack(f: &mut Frame, d: Slot, parts: &[Slot], part_bits: u32, exec: u32) {
     if part_bits == 64 {
         // A 128-bit register is two slots.
         for (i, part) in parts.iter().enumerate() {
-            let (&values, defined) = f.peek(*part);
-            f.write_partly_defined(Slot(d.0 + i as u32), exec, &values, defined);
+            f.copy(Slot(d.0 + i as u32), *part, exec);
         }
         return;
     }
     let per_slot = (64 / part_bits) as usize;
     for (i, parts) in parts.chunks(per_slot).enumerate() {
-        let (mut values, mut all) = ([0u64; 32], FULL);
+        let (mut values, mut all, mut by_part) = ([0u64; 32], FULL, [FULL; 4]);
         for (k, part) in parts.iter().enumerate() {
             let (from, defined) = f.peek(*part);
+            let at = k as u32 * part_bits;
             all &= defined;
+            by_part[(at / 16) as usize..((at + part_bits).div_ceil(16)) as usize]
+                .iter_mut()
+                .for_each(|p| *p &= defined);
             for (to, from) in values.iter_mut().zip(from) {
-                *to |= truncate(*from, part_bits) << (k as u32 * part_bits);
+                *to |= truncate(*from, part_bits) << at;
             }
         }
-        f.write_partly_defined(Slot(d.0 + i as u32), exec, &values, all);
+        let to = Slot(d.0 + i as u32);
+        f.write_partly_defined(to, exec, &values, all);
+        if exec & !all != 0 {
+            f.set_partial(to, exec, by_part);
+        }
     }
 }
 
 fn unpack(f: &mut Frame, parts: &[Slot], a: Slot, part_bits: u32, exec: u32) {
     let per_slot = 64 / part_bits;
-    // The source may be a destination, too.
-    let sources = [0, 1].map(|i| {
-        if i * per_slot < parts.len() as u32 {
-            let (v, d) = f.peek(Slot(a.0 + i));
-            (*v, d)
-        } else {
-            ([0; 32], 0)
-        }
-    });
+    let slots = (parts.len() as u32).div_ceil(per_slot);
+    // The source may be a destination, too: all of it is read first.
+    let sources = [0, 1].map(|i| if i < slots { *f.peek(Slot(a.0 + i)).0 } else { [0; 32] });
+    let mut defined = [FULL; 8];
+    for (k, to) in defined.iter_mut().enumerate().take(parts.len()) {
+        let (slot, at) = (k as u32 / per_slot, k as u32 % per_slot * part_bits);
+        *to = f.defined_part(Slot(a.0 + slot), at, part_bits);
+    }
     for (k, part) in parts.iter().enumerate() {
-        let (from, defined) = &sources[k / per_slot as usize];
         let shift = k as u32 % per_slot * part_bits;
-        let values = from.map(|v| truncate(v >> shift, part_bits));
-        f.write_partly_defined(*part, exec, &values, *defined);
+        let values = sources[k / per_slot as usize].map(|v| truncate(v >> shift, part_bits));
+        f.write_partly_defined(*part, exec, &values, defined[k]);
     }
 }
 
