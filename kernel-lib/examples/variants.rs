@@ -6,7 +6,7 @@
 //! $ tegula-opt out/rms_norm.0.tile --emit report --target sm_90a
 //! ```
 //!
-//! Chosen are those whose line contains every word. They get the facts that tensors usually have: aligned, rows a multiple of 16.
+//! Chosen are those whose line contains every word, but nothing is written for the host device only. They get the facts that tensors usually have: aligned, rows a multiple of 16.
 
 use std::error::Error;
 use std::path::Path;
@@ -21,12 +21,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let line = |types: &str, config: &str| format!("{} <{types}> {config}", entry.name);
         let chosen = entry.variants.iter().filter(|v| {
             let line = line(&v.types, &v.config);
-            words.iter().all(|word| line.contains(word.as_str()))
+            !(v.host_only && folder.is_some()) && words.iter().all(|word| line.contains(word.as_str()))
         });
         for (number, variant) in chosen.enumerate() {
             let line = line(&variant.types, &variant.config);
             match &folder {
-                None => println!("{line}"),
+                None => println!("{line}{}", if variant.host_only { " (host only)" } else { "" }),
                 Some(folder) => {
                     let path = Path::new(folder).join(format!("{}.{number}.tile", entry.name));
                     std::fs::create_dir_all(folder)?;
