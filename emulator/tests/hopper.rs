@@ -5,108 +5,14 @@
 
 mod support;
 
-use half::bf16;
-use support::{Attention, D, Parameters, Random, gemm, options, relative_error};
+use support::gemm::{GEMMS, Gemm, THREADS, bytes, read_bf16, run_gemm};
+use support::{Attention, D, Parameters, Random, options, relative_error};
 use tegula_emulator::asynchronous::{TensorDataType, TensorMapBuilder};
 use tegula_emulator::matrix::Swizzle;
-use tegula_emulator::{GlobalMemory, Launch, Module, Options, Outcome, Timing};
-
-/// A GEMM kernel: C = A·Bᵀ.
-struct Gemm {
-    name: &'static str,
-    source: &'static str,
-    /// Rows and columns of a tile.
-    tile: [usize; 2],
-    cluster: u32,
-    /// Rows of B that one copy brings.
-    box_b: u32,
-}
-
-const GEMMS: [Gemm; 4] = [
-    Gemm {
-        name: "k_p256",
-        source: include_str!("fixtures/k_p256.ptx"),
-        tile: [128, 256],
-        cluster: 1,
-        box_b: 256,
-    },
-    Gemm {
-        name: "k_p256c2",
-        source: include_str!("fixtures/k_p256c2.ptx"),
-        tile: [128, 256],
-        cluster: 2,
-        box_b: 128,
-    },
-    Gemm {
-        name: "k_p128_s6",
-        source: include_str!("fixtures/k_p128_s6.ptx"),
-        tile: [128, 128],
-        cluster: 1,
-        box_b: 128,
-    },
-    Gemm {
-        name: "k_pp_128x128",
-        source: include_str!("fixtures/k_pp_128x128.ptx"),
-        tile: [128, 128],
-        cluster: 1,
-        box_b: 128,
-    },
-];
-
-/// Bytes of dynamic shared memory of the GEMMs.
-const GEMM_SHARED: u32 = 230656;
-/// Threads of all these kernels.
-const THREADS: u32 = 384;
-
-fn bytes(values: &[bf16]) -> Vec<u8> {
-    values.iter().flat_map(|v| v.to_le_bytes()).collect()
-}
-
-fn read_bf16(memory: &GlobalMemory, address: u64, count: usize) -> Vec<f64> {
-    let mut raw = vec![0; count * 2];
-    memory.read(address, &mut raw).unwrap();
-    raw.as_chunks::<2>().0.iter().map(|b| bf16::from_le_bytes(*b).to_f64()).collect()
-}
-
-/// A row-major matrix, in boxes of `rows` by 64.
-fn matrix_map(address: u64, [height, width]: [usize; 2], rows: u32) -> [u8; 128] {
-    let (dims, strides) = ([width as u64, height as u64], [width as u64 * 2]);
-    TensorMapBuilder::new(TensorDataType::Bf16, address, &dims, &strides, &[64, rows])
-        .swizzle(Swizzle::B128)
-        .build()
-        .unwrap()
-        .encode()
-}
-
-/// Runs a GEMM with `ctas` CTAs at most: what was found, and the relative error.
-fn run_gemm(kernel: &Gemm, [m, n, k]: [usize; 3], ctas: u32, options: &Options) -> (Outcome, f64) {
-    let mut random = Random(options.seed + 1);
-    let (a, b) = (random.bf16(m * k), random.bf16(n * k));
-    let mut memory = GlobalMemory::new();
-    let module = Module::load(kernel.source, &mut memory).unwrap();
-    let [pa, pb] = [("a", &a), ("b", &b)].map(|(name, x)| memory.allocate_from(&bytes(x), name));
-    let pc = memory.allocate(m as u64 * n as u64 * 2, "c");
-    let parameters = Parameters::default()
-        .map(&matrix_map(pa, [m, k], kernel.tile[0] as u32))
-        .map(&matrix_map(pb, [n, k], kernel.box_b))
-        .map(&matrix_map(pc, [m, n], 64))
-        .u64(pc)
-        .u32(m as u32)
-        .u32(n as u32)
-        .u32(k as u32);
-    let tiles = (m / kernel.tile[0] * (n / kernel.tile[1])) as u32;
-    let launch = Launch {
-        cluster: Some([kernel.cluster, 1, 1]),
-        dynamic_shared: GEMM_SHARED,
-        ..Launch::new(kernel.name, [tiles.min(ctas), 1, 1], [THREADS, 1, 1], &parameters.0)
-    };
-    let outcome = module.launch(&memory, &launch, options).unwrap();
-    let error = relative_error(&read_bf16(&memory, pc, m * n), &gemm(&a, &b, m, n, k));
-    (outcome, error)
-}
+use tegula_emulator::{GlobalMemory, Launch, Module, Options, Timing};
 
 fn check_gemm(kernel: &Gemm, shape: [usize; 3], ctas: u32, options: &Options) {
-    let (outcome, error) = run_gemm(kernel, shape, ctas, options);
+    let (outcome, error) = run_gemm(kernel, kernel.source, shape, ctas, options);
     let at = format!("{} {shape:?} seed {} {:?}", kernel.name, options.seed, options.timing);
     assert!(outcome.reports.is_empty(), "{at}: {}", outcome.reports[0]);
     // Rounding the output to bf16 is at most 2^-9 an element, 2^-9/√3 in the mean of all if errors are uniform; f32 sums add 1e-6.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod gemm;
 pub mod kernels;
 
 use tegula_emulator::{GlobalMemory, Launch, Module, Options, Outcome, Report, ReportKind, Timing, sanitize};
@@ -56,7 +57,7 @@ impl Parameters {
 }
 
 /// C = A·Bᵀ, A `[m, k]`, B `[n, k]`, in f64.
-pub fn gemm(a: &[half::bf16], b: &[half::bf16], m: usize, n: usize, k: usize) -> Vec<f64> {
+pub fn gemm_reference(a: &[half::bf16], b: &[half::bf16], m: usize, n: usize, k: usize) -> Vec<f64> {
     let a: Vec<f64> = a.iter().map(|x| x.to_f64()).collect();
     let b: Vec<f64> = b.iter().map(|x| x.to_f64()).collect();
     let mut c = vec![0.0; m * n];

@@ -19,6 +19,17 @@ pub enum Phase {
     Parity(u32),
 }
 
+/// What lanes wait for at an mbarrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MbarrierWait {
+    /// The mbarrier.
+    pub at: ClusterAddress,
+    /// Which of its phases.
+    pub phase: Phase,
+    /// The phase that was current when they began to wait.
+    pub since: u64,
+}
+
 impl Env<'_> {
     /// The mbarrier at a place, if one is initialised there.
     pub(super) fn mbarrier(&self, at: ClusterAddress) -> Option<&Mbarrier> {
@@ -52,25 +63,32 @@ impl Env<'_> {
     }
 }
 
-pub(super) fn is_over(env: &Env<'_>, at: ClusterAddress, phase: &Phase) -> bool {
+pub(super) fn is_over(env: &Env<'_>, wait: &MbarrierWait) -> bool {
     // What is not there, or stale, is reported by the instruction, which has to be executed for it.
-    env.mbarrier(at).is_none_or(|barrier| match *phase {
+    env.mbarrier(wait.at).is_none_or(|barrier| match wait.phase {
         Phase::State(token) => barrier.is_complete(token) != Ok(false),
         Phase::Parity(parity) => barrier.is_parity_complete(parity),
     })
 }
 
-pub(super) fn describe(env: &Env<'_>, at: ClusterAddress, phase: &Phase) -> String {
+pub(super) fn describe(env: &Env<'_>, wait: &MbarrierWait) -> String {
+    let at = wait.at;
     let Some(barrier) = env.mbarrier(at) else { return format!("mbarrier {at}, which is not initialised") };
-    let wanted = match phase {
+    let wanted = match wait.phase {
         Phase::State(_) => "the phase of a state".to_owned(),
         Phase::Parity(parity) => format!("parity {parity}"),
     };
     let (pending, expected, tx) = (barrier.pending(), barrier.expected(), barrier.tx_count());
-    format!(
+    let text = format!(
         "mbarrier {at}: waits for {wanted}; phase {} is current and lacks {pending} of {expected} arrivals and {tx} bytes",
         barrier.phase()
-    )
+    );
+    match barrier.phase() - wait.since {
+        0 | 1 => text,
+        passed => format!(
+            "{text}; {passed} phases have completed since it began to wait, so it has missed its own: others arrive too often, or do not wait for it"
+        ),
+    }
 }
 
 pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'_>) -> Flow {
@@ -135,7 +153,7 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
             };
             let values = lanes.read(slot);
             let mut complete = 0;
-            let mut missing: Vec<(ClusterAddress, Phase)> = vec![];
+            let mut missing: Vec<MbarrierWait> = vec![];
             for (lane, at) in each_shared(lanes, env, *barrier) {
                 let origin = lanes.origin_of(lane);
                 let phase = if by_state {
@@ -145,8 +163,10 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
                 };
                 match test(env, &origin, at, phase) {
                     Some(None) => {
-                        if !missing.contains(&(at, phase)) {
-                            missing.push((at, phase));
+                        let since = env.mbarrier(at).map_or(0, Mbarrier::phase);
+                        let new = MbarrierWait { at, phase, since };
+                        if !missing.contains(&new) {
+                            missing.push(new);
                         }
                     }
                     Some(Some(phase)) => {

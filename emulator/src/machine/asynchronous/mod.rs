@@ -23,14 +23,14 @@ use crate::memory::window::{RANK_SHIFT, resolve};
 use crate::observe::{Event, Origin};
 use crate::report::ReportKind;
 
-pub use barriers::Phase;
+pub use barriers::{MbarrierWait, Phase};
 use cluster::ClusterBarrier;
 
 /// What lanes wait for in these units.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UnitWait {
     /// That one of these phases completes.
-    Mbarrier(Vec<(ClusterAddress, Phase)>),
+    Mbarrier(Vec<MbarrierWait>),
     /// That all threads of the cluster arrive.
     Cluster {
         /// How often it had been completed.
@@ -76,7 +76,7 @@ impl UnitWait {
     /// Has it come?
     pub fn is_over(&self, env: &Env<'_>) -> bool {
         match self {
-            UnitWait::Mbarrier(phases) => phases.iter().any(|(at, phase)| barriers::is_over(env, *at, phase)),
+            UnitWait::Mbarrier(phases) => phases.iter().any(|wait| barriers::is_over(env, wait)),
             UnitWait::Cluster { generation } => cluster::is_over(env, *generation),
             UnitWait::Registers { rank, warp, count } => {
                 env.units.pools.get(rank).is_none_or(|pool| pool.clone().increase(*warp, *count) != Ok(false))
@@ -90,15 +90,14 @@ impl UnitWait {
     /// The mbarriers that are waited for.
     pub fn awaited(&self) -> impl Iterator<Item = ClusterAddress> + '_ {
         let phases: &[_] = if let UnitWait::Mbarrier(phases) = self { phases } else { &[] };
-        phases.iter().map(|p| p.0)
+        phases.iter().map(|wait| wait.at)
     }
 
     /// What a report of a deadlock says: "mbarrier 0x410, phase 1: 2 arrivals and 16384 bytes pending".
     pub fn describe(&self, env: &Env<'_>) -> String {
         match self {
             UnitWait::Mbarrier(phases) => {
-                let each: Vec<_> =
-                    phases.iter().map(|(at, phase)| barriers::describe(env, *at, phase)).collect();
+                let each: Vec<_> = phases.iter().map(|wait| barriers::describe(env, wait)).collect();
                 each.join("; or ")
             }
             UnitWait::Cluster { .. } => cluster::describe(env),
