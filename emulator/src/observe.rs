@@ -5,6 +5,7 @@
 
 use crate::asynchronous::{ClusterAddress, Footprint};
 use crate::decode::types::Order;
+use crate::machine::engine::Queue;
 use crate::memory::Access;
 use crate::report::ReportKind;
 
@@ -55,9 +56,18 @@ pub enum Event {
     ProxyFence,
     /// Lanes have ended.
     Exit,
-    /// An asynchronous operation starts; what it reads and writes may happen from here on.
+    /// An asynchronous operation starts: what it reads and writes may happen from here on.
     AsyncIssue {
-        /// Its number, for [`Event::AsyncComplete`].
+        /// Its number, for the events that follow.
+        id: u64,
+        /// Whose it is.
+        queue: Queue,
+        /// Its group in the queue, if it is waited for by group.
+        group: Option<u64>,
+    },
+    /// An asynchronous operation has its effect: the accesses up to [`Event::AsyncComplete`] are its own, with the issuer's origin.
+    AsyncEffect {
+        /// Its number.
         id: u64,
     },
     /// Which shared memory the operation just started is going to read or write.
@@ -104,14 +114,14 @@ pub enum Event {
         /// The completion they waited for.
         generation: u64,
     },
-    /// Lanes have waited until at most so many of their latest bulk groups are pending.
-    BulkWait {
-        /// How many.
-        pending: u32,
-        /// Only their reads of shared memory have been waited for.
-        read: bool,
+    /// Lanes have waited for the groups of a queue: the operations in them are ordered before what follows.
+    GroupPass {
+        /// Whose.
+        queue: Queue,
+        /// Up to this group.
+        last: u64,
     },
-    /// An asynchronous operation has had its effect (its accesses come between the two, with the issuer's origin).
+    /// An asynchronous operation has had its effect.
     AsyncComplete {
         /// Its number.
         id: u64,

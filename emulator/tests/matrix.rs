@@ -223,6 +223,7 @@ fn faults_around_wgmma_are_found() {
         &buffers,
         &[
             (under, "mov.b32 %r21, 0;", AsyncHazard, "mov.b32"),
+            ("wgmma.fence.sync.aligned;", "", AsyncHazard, "no wgmma.fence"),
             ("ld.shared.b32 %r22, [%r5+128];", "", UninitialisedRegister, "wgmma"),
         ],
     );

@@ -7,8 +7,8 @@ use super::scope::{Scopes, Symbol, slots_of};
 use super::types::Type;
 use super::{Constant, Function, GlobalVar, Modifiers, Param, Place, Program, SharedVar, Special};
 use super::{
-    asynchronous, atomic, compare, control, convert, float, flow, integer, matrix, memory, moves, variables,
-    warp,
+    asynchronous, atomic, compare, control, convert, float, flow, integer, matrix, memory, moves, operands,
+    variables, warp,
 };
 use crate::error::{PtxError, Span};
 use crate::ptx::ast::{self, Address, Instruction, Loc, Module, Operand, Statement, Variable};
@@ -170,6 +170,7 @@ impl<'a, 'g> Decoder<'a, 'g> {
         self.out.constants = constants;
         self.out.register_names.sort_by_key(|r| r.0.0);
         self.out.order = flow::order(&self.out);
+        self.out.wgmma_touches = operands::wgmma_touches(&self.out);
         Ok(self.out)
     }
 

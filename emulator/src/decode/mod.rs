@@ -81,6 +81,8 @@ pub struct Function {
     pub constants: Vec<(Slot, Constant)>,
     /// Bytes of `.local` and `.param` variables in a frame.
     pub local_bytes: u32,
+    /// For each pc, whether it touches a register that some wgmma of the function has as accumulator or as A; empty without wgmma.
+    pub wgmma_touches: Vec<bool>,
     /// Parameters: of a kernel in the launch's block of bytes, of a function in the frame.
     pub params: Vec<Param>,
     /// What a function returns, in the frame.

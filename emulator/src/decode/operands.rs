@@ -144,6 +144,37 @@ pub fn for_each_slot(function: &Function, op: &Op, mut f: impl FnMut(Slot, bool)
     }
 }
 
+/// The registers of a wgmma that it accesses asynchronously: accumulators, and A where it is in registers.
+pub fn wgmma_registers<'f>(function: &'f Function, op: &MatrixOp) -> impl Iterator<Item = Slot> + use<'f> {
+    let lists = match op {
+        MatrixOp::Wgmma { d, a: WgmmaSource::Registers(a), .. } => [Some(*d), Some(*a)],
+        MatrixOp::Wgmma { d, .. } => [Some(*d), None],
+        _ => [None; 2],
+    };
+    lists.into_iter().flatten().flat_map(|slots| function.list(slots)).copied()
+}
+
+/// See [`Function::wgmma_touches`].
+pub(super) fn wgmma_touches(function: &Function) -> Vec<bool> {
+    let mut registers = vec![false; function.slots as usize];
+    let matrix =
+        function.code.iter().filter_map(|inst| if let Op::Matrix(op) = &inst.op { Some(op) } else { None });
+    let mut any = false;
+    for slot in matrix.flat_map(|op| wgmma_registers(function, op)) {
+        registers[slot.0 as usize] = true;
+        any = true;
+    }
+    if !any {
+        return vec![];
+    }
+    let touches = |op: &Op| {
+        let mut touches = false;
+        for_each_slot(function, op, |slot, _| touches |= registers[slot.0 as usize]);
+        touches
+    };
+    function.code.iter().map(|inst| touches(&inst.op)).collect()
+}
+
 fn asynchronous(function: &Function, operation: &AsyncOp, mut f: impl FnMut(Slot, bool)) {
     let direction = |direction: &BulkDirection, f: &mut dyn FnMut(Slot)| match direction {
         BulkDirection::Load { barrier, mask, .. } => {

@@ -9,7 +9,7 @@ use super::warp::{Wait, Warp};
 use crate::decode::op::{Addr, PredIn, Slot};
 use crate::decode::types::{Order, Space};
 use crate::memory::{Access, AccessKind, Proxy};
-use crate::observe::Origin;
+use crate::observe::{Event, Origin};
 use crate::report::ReportKind;
 
 /// The copies that the lanes of a warp start together.
@@ -117,7 +117,7 @@ fn queue(warp: &Warp) -> Queue {
 }
 
 /// Waits until at most `pending` of the latest groups are under way, or (`None`) nothing.
-pub(super) fn wait(pending: Option<u32>, warp: &Warp, exec: u32, env: &Env<'_>) -> Flow {
+pub(super) fn wait(pending: Option<u32>, warp: &Warp, exec: u32, env: &mut Env<'_>, origin: &Origin) -> Flow {
     let last = |lane: usize| match pending {
         // The group being filled is not committed: `wait_all` waits for it, too.
         None => warp.copy_group[lane],
@@ -125,5 +125,9 @@ pub(super) fn wait(pending: Option<u32>, warp: &Warp, exec: u32, env: &Env<'_>) 
     };
     let last = lanes_of(exec).map(last).max().unwrap_or(0);
     let queue = queue(warp);
-    if env.engine.is_pending(queue, last) { Flow::Wait(Wait::Group { queue, last }) } else { Flow::Next }
+    if env.engine.is_pending(queue, last) {
+        return Flow::Wait(Wait::Group { queue, last });
+    }
+    env.event(origin, &Event::GroupPass { queue, last });
+    Flow::Next
 }

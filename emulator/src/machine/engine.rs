@@ -123,7 +123,7 @@ impl Env<'_> {
     pub fn issue(&mut self, origin: &Origin, queue: Queue, group: Option<u64>, work: Box<dyn Work>) -> u64 {
         let id = self.engine.next_id();
         self.engine.pending.push(Pending { id, queue, group, origin: *origin, work });
-        self.event(origin, &Event::AsyncIssue { id });
+        self.event(origin, &Event::AsyncIssue { id, queue, group });
         id
     }
 
@@ -131,6 +131,7 @@ impl Env<'_> {
     pub fn complete(&mut self, at: usize, warps: &mut [Warp]) {
         let p = self.engine.pending.remove(at);
         self.progress += 1;
+        self.event(&p.origin, &Event::AsyncEffect { id: p.id });
         p.work.complete(p.id, &p.origin, warps, self);
         self.event(&p.origin, &Event::AsyncComplete { id: p.id });
     }

@@ -87,7 +87,6 @@ impl Job<'_> {
             local: ByteMemory::default(),
             local_stride: 0,
             copy_group: [1; 32],
-            wgmma_pending: false,
             executed: 0,
         };
         let frame = self.push_frame(&mut warp, cluster, self.kernel, live, None);

@@ -1,8 +1,9 @@
 //! Execution of `mma`, `wgmma`, `ldmatrix`, `stmatrix`, `movmatrix`.
 //!
 //! A wgmma belongs to the four warps of a warpgroup, which execute it one by one. Once all four have, it is under way; it takes effect as a whole, in
-//! order, when the engine decides. Its registers are locked in each warp from there on until that warp has waited for its group: what touches them
-//! earlier is reported.
+//! order, when the engine decides. Its registers belong to it in each warp from there on until that warp has waited for its group: what touches
+//! them earlier is reported. So is a wgmma that takes what another instruction has left in its
+//! registers since the last `wgmma.fence`.
 
 use super::asynchronous::UnitWait;
 use super::engine::{Queue, Unit, Work};
@@ -36,10 +37,28 @@ pub struct Warpgroup {
     waiting: [Vec<Issued>; WARPS],
     /// Groups that each warp has committed.
     committed: [u64; WARPS],
-    /// Groups that each warp has waited for.
-    retired: [u64; WARPS],
-    /// For each warp and slot, the last group that has it among its registers, and the instruction.
-    locks: [Vec<(u64, u32)>; WARPS],
+    /// What each warp's registers have to do with wgmmas.
+    registers: [WarpRegisters; WARPS],
+}
+
+/// What a warp's registers have to do with wgmmas.
+#[derive(Default)]
+struct WarpRegisters {
+    /// The last group that has been waited for.
+    retired: u64,
+    /// How often `wgmma.fence` has been executed.
+    fences: u64,
+    /// Of each register of the function that uses wgmma.
+    slots: Vec<SlotState>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct SlotState {
+    /// The last group that has it among its registers (0: none), and the wgmma.
+    group: u64,
+    pc: u32,
+    /// `fences + 1` when another instruction touched it last (0: never), and that instruction.
+    touched: (u64, u32),
 }
 
 /// A wgmma as one warp has executed it.
@@ -249,7 +268,11 @@ pub fn execute(
             start(issued, warp, env, origin);
             Flow::Next
         }
-        MatrixOp::WgmmaFence => Flow::Next,
+        MatrixOp::WgmmaFence => {
+            let (first, at) = place(warp);
+            env.units.warpgroups.entry(first).or_default().registers[at].fences += 1;
+            Flow::Next
+        }
         MatrixOp::WgmmaCommit => {
             let (first, at) = place(warp);
             env.units.warpgroups.entry(first).or_default().committed[at] += 1;
@@ -267,9 +290,9 @@ pub fn execute(
             if env.engine.is_pending(queue, group) {
                 return Flow::Wait(Wait::Group { queue, last: group });
             }
-            let retired = &mut env.units.warpgroups.entry(first).or_default().retired[at];
+            let retired = &mut env.units.warpgroups.entry(first).or_default().registers[at].retired;
             *retired = group.max(*retired);
-            warp.wgmma_pending = env.units.warpgroups[&first].has_locks(at);
+            env.event(origin, &Event::GroupPass { queue, last: group });
             Flow::Next
         }
     }
@@ -336,13 +359,6 @@ fn rows(
     (addresses, good)
 }
 
-impl Warpgroup {
-    /// Has a warp registers that it has not waited for?
-    fn has_locks(&self, at: usize) -> bool {
-        self.locks[at].iter().any(|lock| lock.0 > self.retired[at])
-    }
-}
-
 /// Reads a wgmma's operands in one warp, and locks its registers.
 #[allow(clippy::too_many_arguments)] // The operands, and what an instruction may touch.
 fn issue(
@@ -390,13 +406,26 @@ fn issue(
     }
     let warpgroup = env.units.warpgroups.entry(first).or_default();
     let group = warpgroup.committed[at] + 1;
-    let locks = &mut warpgroup.locks[at];
-    locks.resize(function.slots as usize, (0, 0));
+    let state = &mut warpgroup.registers[at];
+    state.slots.resize(function.slots as usize, SlotState::default());
     let sources = if let Source::Registers(slots) = a { function.list(slots) } else { &[] };
-    for slot in function.list(d).iter().chain(sources) {
-        locks[slot.0 as usize] = (group, origin.pc);
+    let mut unfenced = None;
+    // An accumulator that is only overwritten takes nothing from what came before: compilers let zeros stand behind the fence.
+    let takes = |index: usize| scale != 0 || index >= d.len as usize;
+    for (index, &slot) in function.list(d).iter().chain(sources).enumerate() {
+        let slot_state = &mut state.slots[slot.0 as usize];
+        if takes(index) && slot_state.touched.0 == state.fences + 1 {
+            unfenced = unfenced.or(Some((slot, slot_state.touched.1)));
+        }
+        // From here on it is wgmma's, and wgmmas are ordered among themselves.
+        *slot_state = SlotState { group, pc: origin.pc, touched: (0, 0) };
     }
-    warp.wgmma_pending = true;
+    if let Some((slot, pc)) = unfenced {
+        let name = function.register_name(slot).unwrap_or_default();
+        let message = format!("no wgmma.fence between another instruction's use of {name} and this wgmma");
+        let other = Origin { pc, ..*origin };
+        env.report_with(origin, ReportKind::AsyncHazard, 0, None, message, Some((other, 0)));
+    }
     Issued { wgmma, function: origin.function, pc: origin.pc, frame, d, a, b, scale_d: scale != 0, group }
 }
 
@@ -432,17 +461,19 @@ fn start(issued: Issued, warp: &Warp, env: &mut Env<'_>, origin: &Origin) {
     }
 }
 
-/// Reports an instruction that touches a register of a wgmma under way. To be called while [`Warp::wgmma_pending`].
-pub fn check_registers(op: &Op, warp: &Warp, env: &mut Env<'_>, origin: &Origin) {
+/// Notes that an instruction touches registers that wgmmas have, and reports it if one is under way. To be called where
+/// [`crate::decode::Function::wgmma_touches`].
+pub fn touch_registers(op: &Op, warp: &Warp, env: &mut Env<'_>, origin: &Origin) {
     let (first, at) = place(warp);
     let function = &env.job.program.functions[origin.function as usize];
-    let Some(warpgroup) = env.units.warpgroups.get(&first) else { return };
-    let (locks, retired) = (&warpgroup.locks[at], warpgroup.retired[at]);
+    let state = &mut env.units.warpgroups.entry(first).or_default().registers[at];
+    state.slots.resize(function.slots as usize, SlotState::default());
     let mut touched = None;
     for_each_slot(function, op, |slot, written| {
-        let lock = locks.get(slot.0 as usize).copied().unwrap_or_default();
-        if lock.0 > retired {
-            touched = touched.or(Some((slot, written, lock.1)));
+        let slot_state = &mut state.slots[slot.0 as usize];
+        slot_state.touched = (state.fences + 1, origin.pc);
+        if slot_state.group > state.retired {
+            touched = touched.or(Some((slot, written, slot_state.pc)));
         }
     });
     if let Some((slot, written, pc)) = touched {

@@ -62,8 +62,8 @@ pub fn step(warp: &mut Warp, at: usize, env: &mut Env<'_>) -> Step {
         warp.split(at, active & !exec, pc + 1);
     }
 
-    if warp.wgmma_pending {
-        matrix::check_registers(&inst.op, warp, env, &origin);
+    if program.functions[function as usize].wgmma_touches.get(pc as usize) == Some(&true) {
+        matrix::touch_registers(&inst.op, warp, env, &origin);
     }
     let flow = execute(&inst.op, warp, at, frame, exec, resumed, env, &origin);
     report_undefined(warp, frame, &origin, env);
@@ -239,7 +239,7 @@ fn execute(
             lanes_of(exec).for_each(|lane| warp.copy_group[lane] += 1);
             Flow::Next
         }
-        Op::CpAsyncWait { pending } => copy::wait(*pending, warp, exec, env),
+        Op::CpAsyncWait { pending } => copy::wait(*pending, warp, exec, env, origin),
         Op::Matrix(op) => matrix::execute(op, warp, at, exec, env, origin),
         Op::Async(op) => asynchronous::execute(op, warp, at, exec, env, origin),
         _ => {

@@ -76,8 +76,6 @@ pub struct Warp {
     pub local_stride: u32,
     /// The `cp.async` group that each lane fills, from 1.
     pub copy_group: [u64; 32],
-    /// It has registers that belong to a wgmma under way.
-    pub wgmma_pending: bool,
     /// Instructions executed.
     pub executed: u64,
 }

@@ -364,16 +364,25 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
         }
         AsyncOp::BulkWait { pending, read } => {
             let groups = env.units.bulk_groups.get(&lanes.warp.id).copied().unwrap_or([1; 32]);
-            for lane in lanes_of(lanes.exec) {
+            let halves = if *read { 1 } else { 2 };
+            let waited = |warp: &Warp, lane: usize| {
                 let last = (groups[lane] - 1).saturating_sub(u64::from(*pending));
-                let queues = [read_queue(lanes.warp, lane), bulk_queue(lanes.warp, lane)];
-                for queue in &queues[..if *read { 1 } else { 2 }] {
+                ([read_queue(warp, lane), bulk_queue(warp, lane)], last)
+            };
+            for lane in lanes_of(lanes.exec) {
+                let (queues, last) = waited(lanes.warp, lane);
+                for queue in &queues[..halves] {
                     if env.engine.is_pending(*queue, last) {
                         return Flow::Wait(Wait::Group { queue: *queue, last });
                     }
                 }
             }
-            env.event(lanes.origin, &Event::BulkWait { pending: *pending, read: *read });
+            for lane in lanes_of(lanes.exec) {
+                let (queues, last) = waited(lanes.warp, lane);
+                for queue in queues.into_iter().take(halves) {
+                    env.event(&lanes.origin_of(lane), &Event::GroupPass { queue, last });
+                }
+            }
             Flow::Next
         }
         _ => unreachable!("another unit's instruction"),
