@@ -6,9 +6,7 @@
 mod support;
 
 use support::gemm::{GEMMS, Gemm, THREADS, bytes, read_bf16, run_gemm};
-use support::{Attention, D, Parameters, Random, options, relative_error};
-use tegula_emulator::asynchronous::{TensorDataType, TensorMapBuilder};
-use tegula_emulator::matrix::Swizzle;
+use support::{Attention, D, Parameters, Random, head_map, options, relative_error};
 use tegula_emulator::{GlobalMemory, Launch, Module, Options, Timing};
 
 fn check_gemm(kernel: &Gemm, shape: [usize; 3], ctas: u32, options: &Options) {
@@ -55,18 +53,6 @@ const ATTENTIONS: [AttentionKernel; 3] = [
 
 /// Bytes of dynamic shared memory of the attention kernels.
 const ATTENTION_SHARED: u32 = 197888;
-
-/// A tensor `[b, s, h, 128]` as (64, s, 2, h, b), in boxes of (64, rows, 2, 1, 1): two halves of the head, each with 128-byte rows.
-fn head_map(address: u64, [b, s, h]: [usize; 3], rows: u32) -> [u8; 128] {
-    let [b, s, h] = [b, s, h].map(|x| x as u64);
-    let d = D as u64;
-    let (dims, strides) = ([64, s, 2, h, b], [h * d * 2, 128, d * 2, s * h * d * 2]);
-    TensorMapBuilder::new(TensorDataType::Bf16, address, &dims, &strides, &[64, rows, 2, 1, 1])
-        .swizzle(Swizzle::B128)
-        .build()
-        .unwrap()
-        .encode()
-}
 
 /// Runs an attention in `ctas` persistent CTAs at most and compares it.
 fn check_attention(kernel: &AttentionKernel, shape: Attention, ctas: u32, options: &Options) {

@@ -5,6 +5,8 @@
 pub mod gemm;
 pub mod kernels;
 
+use tegula_emulator::asynchronous::{TensorDataType, TensorMapBuilder};
+use tegula_emulator::matrix::Swizzle;
 use tegula_emulator::{GlobalMemory, Launch, Module, Options, Outcome, Report, ReportKind, Timing, sanitize};
 
 /// Seeded random numbers.
@@ -121,6 +123,18 @@ impl Attention {
         }
         (out, lse)
     }
+}
+
+/// A tensor `[b, s, h, 128]` as (64, s, 2, h, b), in boxes of (64, rows, 2, 1, 1): two halves of the head, each with 128-byte rows.
+pub fn head_map(address: u64, [b, s, h]: [usize; 3], rows: u32) -> [u8; 128] {
+    let [b, s, h] = [b, s, h].map(|x| x as u64);
+    let d = D as u64;
+    let (dims, strides) = ([64, s, 2, h, b], [h * d * 2, 128, d * 2, s * h * d * 2]);
+    TensorMapBuilder::new(TensorDataType::Bf16, address, &dims, &strides, &[64, rows, 2, 1, 1])
+        .swizzle(Swizzle::B128)
+        .build()
+        .unwrap()
+        .encode()
 }
 
 /// ‖got − want‖ / ‖want‖.
