@@ -156,7 +156,7 @@ fn ranges(n: Scalar<i32>, m: Scalar<i64>, y: PtrMut<i64>, first: usize) {
     for i in 0..m {
         sum += i;
     }
-    for i in range(0, first).unroll(4) {
+    for i in range(0, first) {
         sum += i.cast::<i64>();
     }
     y.store(sum);
@@ -197,7 +197,7 @@ fn ranges_of_all_kinds() {
           %28 = const 0 : i32
           %29 = const 16 : i32
           %30 = const 1 : i32
-          %31 = for {unroll = 4} %32 = %28 to %29 step %30 carry(%33 = %24) : i64 {
+          %31 = for %32 = %28 to %29 step %30 carry(%33 = %24) : i64 {
             %34 = cast %32 : i64
             %35 = add %33, %34 : i64
             yield %35

@@ -3,17 +3,14 @@
 //! 1. simplify; expand maths to what the hardware has;
 //! 2. pipeline loops: asynchronous copies ahead of dots;
 //! 3. assign layouts; simplify again;
-//! 4. plan shared memory; insert barriers;
+//! 4. plan shared memory, with shallower pipelines if it does not fit; insert barriers (so far [`schedule`]);
 //! 5. lower to MLIR; MLIR to LLVM to PTX ([`crate::pipeline`]).
 
 use std::time::{Duration, Instant};
 
 use tegula_ir::artifact::{CompileError, CompiledKernel, Compiler, ResourceReport};
 use tegula_ir::kernel::Kernel;
-use tegula_ir::transform::plan_shared_memory::SharedPlan;
-use tegula_ir::transform::{
-    assign_layouts, insert_barriers, legalize_math, pipeline_loops, plan_shared_memory, simplify,
-};
+pub use tegula_ir::transform::schedule::Scheduled;
 use tegula_ir::verify;
 
 use crate::context::with_context;
@@ -22,31 +19,9 @@ use crate::lower;
 use crate::pipeline::compile_module;
 use crate::target::Target;
 
-/// A kernel after all passes over tile IR, ready to be lowered.
-pub struct Scheduled {
-    /// The kernel, with layouts, buffers and barriers.
-    pub kernel: Kernel,
-    /// Where its buffers are.
-    pub plan: SharedPlan,
-}
-
 /// Runs the passes over tile IR.
 pub fn schedule(kernel: &Kernel, target: &Target) -> Result<Scheduled, CompileError> {
-    let gpu = target.gpu_features();
-    let mut kernel = kernel.clone();
-    simplify::run(&mut kernel);
-    legalize_math::run(&mut kernel, &gpu);
-    simplify::run(&mut kernel);
-    if pipeline_loops::run(&mut kernel, &gpu) {
-        simplify::run(&mut kernel);
-    }
-    assign_layouts::run(&mut kernel, &gpu);
-    simplify::cse::run(&mut kernel);
-    simplify::dce::run(&mut kernel);
-    debug_assert_eq!(verify_text(&kernel), "", "the passes leave a valid kernel");
-    let plan = plan_shared_memory::run(&kernel, gpu.max_shared_bytes)?;
-    insert_barriers::run(&mut kernel, &plan);
-    Ok(Scheduled { kernel, plan })
+    tegula_ir::transform::schedule::run(kernel, &target.gpu_features())
 }
 
 /// Everything that a compilation made.

@@ -113,14 +113,6 @@ impl<T: IndexElement> DeviceRange<T> {
         self
     }
 
-    /// Hint: unroll the loop `n` times (1: not at all).
-    #[track_caller]
-    pub fn unroll(mut self, n: u32) -> DeviceRange<T> {
-        at_least_one("unroll", n);
-        self.hints.unroll = Some(n);
-        self
-    }
-
     /// The first index.
     pub fn lo(self) -> Scalar<T> {
         Tile::from_value(self.lo)

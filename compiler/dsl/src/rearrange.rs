@@ -61,9 +61,7 @@ impl<T: Element> Tile<T> {
         }
     }
 
-    /// Bitonic sort along `axis`, of keys and whatever goes with them; `before(a, b)` is a strict order of keys.
-    ///
-    /// Partners exchange only where one is strictly before the other, so what is not ordered (NaN) is neither lost nor doubled.
+    /// Bitonic sort along `axis`, of keys and whatever goes with them; `before(a, b)` is a strict weak order of keys.
     #[track_caller]
     fn bitonic<V: Element>(
         self,
@@ -93,25 +91,36 @@ impl<T: Element> Tile<T> {
     }
 }
 
+/// Is `a` before `b` in ascending order? NaN is above every number, all NaN are equal, and so are the zeros.
+#[track_caller]
+fn ascending<T: Comparable>(a: Tile<T>, b: Tile<T>) -> Tile<bool> {
+    if T::ELEM.is_float() {
+        // Not "b at most a" holds where either is NaN, too; then a must be a number.
+        a.eq_(a) & !b.le(a)
+    } else {
+        a.lt(b)
+    }
+}
+
 impl<T: Comparable> Tile<T> {
-    /// The elements from the smallest to the largest along `axis`. Where NaN goes is unspecified.
+    /// The elements from the smallest to the largest along `axis`; NaN is above every number and comes last, as in NumPy.
     #[track_caller]
     pub fn sort(self, axis: impl IntoAxis) -> Tile<T> {
         let Some(axis) = check_axis("`sort`", axis, self.rank(), &[self.value()]) else { return self };
-        session::at(Location::caller(), || self.bitonic(self, axis, |a, b| a.lt(b)).0)
+        session::at(Location::caller(), || self.bitonic(self, axis, ascending).0)
     }
 
-    /// The elements from the largest to the smallest along `axis`. Where NaN goes is unspecified.
+    /// The elements from the largest to the smallest along `axis`: the opposite of [`Tile::sort`], so NaN comes first.
     #[track_caller]
     pub fn sort_descending(self, axis: impl IntoAxis) -> Tile<T> {
         let Some(axis) = check_axis("`sort_descending`", axis, self.rank(), &[self.value()]) else {
             return self;
         };
-        session::at(Location::caller(), || self.bitonic(self, axis, |a, b| a.gt(b)).0)
+        session::at(Location::caller(), || self.bitonic(self, axis, |a, b| ascending(b, a)).0)
     }
 
-    /// The `k` largest elements along `axis`, the largest first, and their indices (of equals, any come first). `k` is a power of two. Where
-    /// NaN goes is unspecified.
+    /// The `k` largest elements along `axis`, the largest first, and their indices (of equals, any come first). `k` is a power of two. NaN is above
+    /// every number, as in PyTorch: it is not lost where it would matter.
     #[track_caller]
     pub fn topk(self, k: usize, axis: impl IntoAxis) -> (Tile<T>, Tile<i32>) {
         let Some(axis) = check_axis("`topk`", axis, self.rank(), &[self.value()]) else {
@@ -119,7 +128,7 @@ impl<T: Comparable> Tile<T> {
             return (self, index);
         };
         session::at(Location::caller(), || {
-            let (keys, index) = self.bitonic(self.indices(axis), axis, |a, b| a.gt(b));
+            let (keys, index) = self.bitonic(self.indices(axis), axis, |a, b| ascending(b, a));
             (keys.slice(axis, 0, k), index.slice(axis, 0, k))
         })
     }

@@ -86,6 +86,9 @@ pub struct BlockData {
     pub ops: Vec<Op>,
 }
 
+/// The extent of tiles up to which small views have small distances between the elements of a tile, but along [`ParamFacts::long_strides`].
+pub const SMALL_EXTENT: u32 = 4096;
+
 /// What the launch knows about an argument and lets the compiler use. Part of the specialisation key; all empty is always right.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ParamFacts {
@@ -101,6 +104,9 @@ pub struct ParamFacts {
     pub unit_stride: Option<u8>,
     /// For views: every offset of an element, in bytes, fits in 31 bits, and so does every extent.
     pub small: bool,
+    /// For small views: the dimensions whose stride, in bytes, times [`SMALL_EXTENT`] does not fit in 31 bits. A tile that begins at a negative
+    /// offset may then have elements inside the view that are further from its start than small numbers can say.
+    pub long_strides: SmallVec<[u32; 4]>,
     /// An integer scalar's value, if the code is specialised on it (only done for 1).
     pub value: Option<i64>,
 }

@@ -222,8 +222,6 @@ pub enum Assumption {
 pub struct LoopHints {
     /// Depth of the software pipeline; `None` leaves it to the kernel's default, 1 turns it off.
     pub stages: Option<u32>,
-    /// Unroll this many times; `None` leaves it to LLVM.
-    pub unroll: Option<u32>,
 }
 
 /// Permutations and shapes in opcodes.
@@ -257,8 +255,13 @@ pub enum Opcode {
     Select,
     /// `T, T, T → T`: a·b + c with one rounding (floats).
     Fma,
-    /// `T → U`: numeric conversion. Float → integer saturates, NaN gives 0. Integer → integer wraps. Into FP8/FP4
-    /// finite overflow saturates to the largest finite value; into f16/bf16/f32 it gives infinity. `i1` is 0 or 1; to `i1`: ≠ 0.
+    /// `T → U`: numeric conversion. Float → integer saturates, NaN gives 0. Integer → integer wraps. `i1` is 0 or 1; to `i1`: ≠ 0.
+    /// * Overflow into f16/bf16/f32 gives infinity; with [`Rounding::TowardZero`], the largest finite value. Infinity stays infinity.
+    /// * Into FP8 and FP4 both saturate to the largest finite value of the sign, *infinity too*, also in e5m2, which has one.
+    ///   NaN stays NaN in FP8; FP4 has none, it gives the largest value.
+    /// * Into the scale type e8m0 (powers of two from 2⁻¹²⁷ to 2¹²⁷, and NaN) it is the nearest power of two by the distance of the numbers, so 1.5 · 2ᵏ is in the middle: it goes to the
+    ///   even exponent code (k + 127). [`Rounding::TowardZero`] takes the power of two below. Zero and what is too small give 2⁻¹²⁷; infinity and
+    ///   what is too large 2¹²⁷; NaN and all below zero NaN.
     Cast(Rounding),
     /// `T → U` of the same width: the bits unchanged.
     Bitcast,
@@ -299,7 +302,8 @@ pub enum Opcode {
         /// From the end to the start?
         reverse: bool,
     },
-    /// `T, integer U → U`: result[.., i, ..] = operand[.., index[.., i, ..], ..] along `axis`; other extents agree.
+    /// `T, integer U → U`: result[.., i, ..] = operand[.., index[.., i, ..], ..] along `axis`; other extents agree. An index outside the operand is undefined on a GPU;
+    /// the interpreter reports it with the line.
     Gather {
         /// The dimension.
         axis: u8,

@@ -4,7 +4,7 @@
 //! the key and the facts cannot disagree. Those of a view's shape and strides are found when the view is made, not when it is launched with.
 
 use smallvec::SmallVec;
-use tegula_ir::kernel::ParamFacts;
+use tegula_ir::kernel::{ParamFacts, SMALL_EXTENT};
 use tegula_ir::types::Elem;
 
 use super::args::{Arg, ArgValue};
@@ -31,25 +31,27 @@ const STRIDES: u32 = 8;
 const BYTE_STRIDES: u32 = 16;
 /// A bit an axis: the extent is a multiple of 16.
 const DIMS: u32 = 24;
+/// A bit an axis, of small views: the stride times the extent of a tile may not fit in 31 bits.
+const LONG: u32 = 32;
 
 /// The facts of an argument.
 #[inline]
 pub(crate) fn bits(arg: &ArgValue<'_>) -> u64 {
     match &arg.0 {
-        Arg::View(view) => aligned(view.memory.address) | view.facts.0 as u64,
+        Arg::View(view) => aligned(view.memory.address) | view.facts.0,
         Arg::Pointer(p) => aligned(p.address),
-        Arg::Scalar(s) => s.facts.0 as u64,
+        Arg::Scalar(s) => s.facts.0,
     }
 }
 
 /// The facts of an argument that do not depend on its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Facts(u32);
+pub(crate) struct Facts(u64);
 
 impl Facts {
     /// Of a view with elements of so many bytes.
     pub(crate) fn of_layout(layout: &Layout, bytes: usize) -> Facts {
-        Facts(layout_bits(layout, bytes) as u32)
+        Facts(layout_bits(layout, bytes))
     }
 
     /// Of a scalar; `bits` are the value's, zero-extended. (Sign extension would change neither fact.)
@@ -57,8 +59,8 @@ impl Facts {
     pub(crate) fn of_scalar(elem: Elem, bits: u64) -> Facts {
         Facts(match bits {
             _ if !elem.is_int() => 0,
-            1 => ONE as u32,
-            x if x.is_multiple_of(DIVISOR) => DIVISIBLE as u32,
+            1 => ONE,
+            x if x.is_multiple_of(DIVISOR) => DIVISIBLE,
             _ => 0,
         })
     }
@@ -70,7 +72,7 @@ fn aligned(address: u64) -> u64 {
 }
 
 fn layout_bits(layout: &Layout, bytes: usize) -> u64 {
-    let mut bits = 0;
+    let (mut bits, mut long) = (0, 0);
     let mut last = 0usize;
     let mut fits = true;
     for (axis, (&dim, &stride)) in layout.dims().iter().zip(layout.strides()).enumerate() {
@@ -78,6 +80,7 @@ fn layout_bits(layout: &Layout, bytes: usize) -> u64 {
         bits |= flag(STRIDES, stride.is_multiple_of(DIVISOR as usize))
             | flag(BYTE_STRIDES, (stride * bytes).is_multiple_of(DIVISOR as usize))
             | flag(DIMS, dim.is_multiple_of(DIVISOR as usize));
+        long |= flag(LONG, stride * bytes > i32::MAX as usize / SMALL_EXTENT as usize);
         if stride == 1 {
             bits = bits & !(0xf << UNIT_AXIS) | ((axis as u64 + 1) << UNIT_AXIS);
         }
@@ -85,7 +88,7 @@ fn layout_bits(layout: &Layout, bytes: usize) -> u64 {
         last = last.saturating_add(dim.saturating_sub(1).saturating_mul(stride));
     }
     if fits && last.saturating_add(1).saturating_mul(bytes) <= i32::MAX as usize {
-        bits |= SMALL;
+        bits |= SMALL | long;
     }
     bits
 }
@@ -114,6 +117,7 @@ pub(crate) fn expand(bits: u64, arg: &ArgValue<'_>) -> ParamFacts {
             _ => 1,
         };
         facts.stride_divisible = axes.clone().map(stride).collect::<SmallVec<_>>();
+        facts.long_strides = axes.clone().filter(|axis| has(1 << (LONG + axis))).collect();
         facts.dim_divisible = axes.map(|axis| known(has(1 << (DIMS + axis)))).collect::<SmallVec<_>>();
     }
     facts
@@ -154,6 +158,17 @@ mod tests {
         // A stride that no element needs must still fit where it is passed.
         assert!(!view_facts::<u8>(0, &[1, 8], &[1 << 40, 1]).small);
         assert!(view_facts::<u8>(0, &[0, 8], &[8, 1]).small);
+    }
+
+    #[test]
+    fn long_strides_of_small_views() {
+        // A batch of 64 with 4 MiB each: offsets are small, but a tile of 4096 of them would reach further.
+        let f = view_facts::<bf16>(0, &[64, 1024, 2048], &[1 << 21, 2048, 1]);
+        assert_eq!((f.small, &f.long_strides[..]), (true, &[0][..]));
+        let edge = i32::MAX as usize / SMALL_EXTENT as usize;
+        assert!(view_facts::<u8>(0, &[8, 8], &[edge, 1]).long_strides.is_empty());
+        assert_eq!(view_facts::<u8>(0, &[8, 8], &[edge + 1, 1]).long_strides[..], [0]);
+        assert!(view_facts::<u8>(0, &[1 << 20, 1 << 20], &[1 << 20, 1]).long_strides.is_empty(), "not small");
     }
 
     #[test]

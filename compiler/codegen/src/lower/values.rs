@@ -3,6 +3,7 @@
 use melior::Context;
 use melior::ir::Type as MlirType;
 use melior::ir::{BlockRef, ValueLike};
+use smallvec::SmallVec;
 use tegula_ir::artifact::AbiSlot;
 use tegula_ir::kernel::{Kernel, LayoutRef, Op, Value};
 use tegula_ir::layout::{LinearLayout, Space};
@@ -32,6 +33,8 @@ pub(crate) struct View<'c> {
     pub base: V<'c>,
     pub dims: Vec<V<'c>>,
     pub strides: Vec<V<'c>>,
+    /// See [`tegula_ir::kernel::ParamFacts::long_strides`].
+    pub long_strides: SmallVec<[u32; 4]>,
     pub index: MlirType<'c>,
 }
 
@@ -125,6 +128,7 @@ impl<'c> Lowering<'c, '_> {
                         strides: axes
                             .map(|axis| find(AbiSlot::Stride { param: p, axis, bits }).unwrap_or(one))
                             .collect(),
+                        long_strides: param.facts.long_strides.clone(),
                         index: self.e.t.int(bits.into()),
                     })
                 }

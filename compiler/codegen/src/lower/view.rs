@@ -7,7 +7,7 @@
 use melior::ir::{Type, ValueLike};
 use smallvec::SmallVec;
 use tegula_ir::analysis::access::{self, Access};
-use tegula_ir::kernel::{LayoutRef, Op, Value, ValueDef};
+use tegula_ir::kernel::{LayoutRef, Op, SMALL_EXTENT, Value, ValueDef};
 use tegula_ir::layout::{LinearLayout, vector_access};
 use tegula_ir::op::{Literal, Opcode, Padding};
 use tegula_ir::types::Elem;
@@ -56,7 +56,9 @@ impl<'c> Lowering<'c, '_> {
                     })
                     .collect();
                 let (dims, strides) = (numbers[..rank].to_vec(), numbers[rank..].to_vec());
-                self.values[result] = Some(Lowered::View(View { base, dims, strides, index: self.e.t.i64 }));
+                let long_strides = SmallVec::new();
+                self.values[result] =
+                    Some(Lowered::View(View { base, dims, strides, long_strides, index: self.e.t.i64 }));
             }
             _ => unreachable!("dispatched in `op`"),
         }
@@ -117,16 +119,30 @@ impl<'c> Lowering<'c, '_> {
         let scale = self.e.int(view.index, bytes);
         let strides: Vec<V<'c>> = view.strides.iter().map(|&s| self.e.mul(s, scale)).collect();
 
+        // The parts of an address are added as they are, so each has to fit, even where the tile begins before the view. Along other dimensions
+        // they do, since they are below the stride times an extent.
+        let wide: Vec<bool> = (0..starts.len())
+            .map(|d| {
+                let extent = l.dims().extent(d);
+                let long = view.long_strides.contains(&(d as u32)) || extent > SMALL_EXTENT;
+                long && extent > 1 && self.e.known(strides[d]).is_none()
+            })
+            .collect();
+        let distance = |s: &Self, d: usize, index: V<'c>| match wide[d] {
+            true => s.e.mul(s.e.resize(index, s.e.t.i64, true), s.e.resize(strides[d], s.e.t.i64, true)),
+            false => s.e.mul(index, strides[d]),
+        };
+
         // Dimensions whose offset changes least come first.
         let rank = starts.len();
         let mut by_change: SmallVec<[usize; 4]> = (0..rank).collect();
         by_change.sort_by_key(|&d| (self.changes_here(offsets[d]), d == unit));
         let mut base = view.base;
         for &d in &by_change {
-            base = self.e.byte_offset(base, self.e.mul(thread[d], strides[d]));
+            base = self.e.byte_offset(base, distance(self, d, thread[d]));
         }
         for &d in &by_change {
-            base = self.e.byte_offset(base, self.e.mul(starts[d], strides[d]));
+            base = self.e.byte_offset(base, distance(self, d, starts[d]));
         }
         let firsts: Vec<V<'c>> = (0..rank).map(|d| self.e.add(starts[d], thread[d])).collect();
 
@@ -139,7 +155,7 @@ impl<'c> Lowering<'c, '_> {
             let mut inside = wanted.unwrap_or_else(|| self.e.bool(true));
             for &d in by_change.iter().rev() {
                 let c = self.register_step(l, d, coords[d], view.index, disjoint);
-                ptr = self.e.byte_offset(ptr, self.e.mul(c, strides[d]));
+                ptr = self.e.byte_offset(ptr, distance(self, d, c));
                 let index = self.e.add(firsts[d], c);
                 // Unsigned: a negative index is a huge one.
                 inside = self.e.and(inside, self.e.icmp(IntCmp::Ult, index, view.dims[d]));

@@ -57,14 +57,33 @@ fn sorting() {
 }
 
 #[test]
-fn sorting_loses_no_number_to_nan() {
-    let sorted = values(|| {
-        let x = arange(0, 8).cast::<f32>();
-        select(x.eq_(3.0), f64::NAN, 8.0 - x).sort(0)
-    });
-    let mut numbers: Vec<f32> = sorted.iter().copied().filter(|x| !x.is_nan()).collect();
-    numbers.sort_by(f32::total_cmp);
-    assert_eq!(numbers, [1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0]);
+fn nan_is_above_every_number() {
+    // 31 numbers, infinities among them, and five NaN in between.
+    let on_host: Vec<f32> = (0..32)
+        .map(|i| match (i, i % 7) {
+            (_, 3) => f32::NAN,
+            (4, _) => f32::INFINITY,
+            (6, _) => f32::NEG_INFINITY,
+            _ => ((i * 37 + 11) % 23) as f32,
+        })
+        .collect();
+    let x = || {
+        let i = arange(0, 32);
+        let numbers = ((i * 37 + 11) % 23).cast::<f32>();
+        let numbers = select(i.eq_(4), f64::INFINITY, select(i.eq_(6), f64::NEG_INFINITY, numbers));
+        select((i % 7).eq_(3), f64::NAN, numbers)
+    };
+    let bits =
+        |x: &[f32]| x.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect::<Vec<_>>();
+    let mut expected = on_host.clone();
+    expected.sort_by(f32::total_cmp);
+    assert_eq!(bits(&values(|| x().sort(0))), bits(&expected));
+    expected.reverse();
+    assert_eq!(bits(&values(|| x().sort_descending(0))), bits(&expected));
+    assert_eq!(bits(&values(|| x().topk(8, 0).0)), bits(&expected[..8]));
+    let at = values(|| x().topk(8, 0).1);
+    let found: Vec<f32> = at.iter().map(|&i| on_host[i as usize]).collect();
+    assert_eq!(bits(&found), bits(&expected[..8]));
 }
 
 #[test]

@@ -110,6 +110,13 @@ pub enum Fault {
         /// What does not fit.
         message: String,
     },
+    /// A gather from an element that the tile does not have.
+    Gather {
+        /// The index.
+        index: i64,
+        /// The tile's extent along the axis.
+        extent: u32,
+    },
     /// A loop whose step is not positive.
     Step {
         /// The step.
@@ -159,6 +166,9 @@ impl fmt::Display for Fault {
                 Place(*nearby, *bytes)
             ),
             Fault::Arguments { message } => f.write_str(message),
+            Fault::Gather { index, extent } => {
+                write!(f, "out of bounds: gathers element {index} of {extent}")
+            }
             Fault::Step { step } => write!(f, "a loop's step is {step}; it must be positive"),
         }
     }

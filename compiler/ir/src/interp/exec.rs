@@ -196,7 +196,7 @@ impl<'a> Exec<'a> {
                 self.put(*a, x);
                 self.put(*b, y);
             }
-            Instr::Gather(g) => self.gather(g),
+            Instr::Gather(g) => self.gather(g)?,
             Instr::Fold { f, src, dst, outer, n, inner, reverse } => {
                 let mut out = self.take(*dst);
                 f(&mut FoldArgs {
@@ -308,21 +308,28 @@ impl<'a> Exec<'a> {
         self.put(p.dst, out);
     }
 
-    fn gather(&mut self, g: &Gather) {
-        let mut out = self.take(g.dst);
+    fn gather(&mut self, g: &Gather) -> Step {
         let (n, count, inner) = (g.n as usize, g.count as usize, g.inner as usize);
+        let inside = |&i: &usize| (0..n as i64).contains(&self.int_at(g.index, g.index_elem, i));
+        let outer = g.outer as usize;
+        if let Some(bad) = (0..outer * count * inner).find(|i| !inside(i)) {
+            let index = self.int_at(g.index, g.index_elem, bad);
+            let fault = Fault::Gather { index, extent: g.n };
+            return Err(self.stop(g.loc, Some(coordinates(g.shape, bad)), fault));
+        }
+        let mut out = self.take(g.dst);
         by_size!(g.size, W => {
             let (from, to) = (self.get::<W>(g.src), out.get_mut::<W>());
-            for o in 0..g.outer as usize {
+            for o in 0..outer {
                 for i in 0..count * inner {
                     let at = o * count * inner + i;
-                    // An index outside is unspecified; here it is brought inside.
-                    let k = self.int_at(g.index, g.index_elem, at).clamp(0, n as i64 - 1) as usize;
+                    let k = self.int_at(g.index, g.index_elem, at) as usize;
                     to[at] = from[(o * n + k) * inner + i % inner];
                 }
             }
         });
         self.put(g.dst, out);
+        Ok(())
     }
 
     fn for_loop(&mut self, l: &For) -> Step {

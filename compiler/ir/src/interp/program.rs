@@ -172,6 +172,9 @@ pub(super) struct Gather {
     pub(super) n: u32,
     pub(super) count: u32,
     pub(super) inner: u32,
+    /// Of the indices.
+    pub(super) shape: Shape,
+    pub(super) loc: Loc,
 }
 
 /// A reduction or scan whose region is more than one operation: the region runs on many elements at once.

@@ -175,6 +175,7 @@ impl<'s> Parser<'s> {
             dim_divisible: self.numbers(&mut a, "dim_divisible")?.unwrap_or_default().into(),
             unit_stride: self.number(&mut a, "unit_stride")?,
             small: self.flag(&mut a, "small")?,
+            long_strides: self.numbers(&mut a, "long_strides")?.unwrap_or_default().into(),
             value: self.number(&mut a, "value")?,
         };
         self.finish(a)?;
@@ -262,10 +263,7 @@ impl<'s> Parser<'s> {
                     _ => Opcode::AtomicCas { order, scope },
                 }
             }
-            "for" => Opcode::For(LoopHints {
-                stages: self.number(a, "stages")?,
-                unroll: self.number(a, "unroll")?,
-            }),
+            "for" => Opcode::For(LoopHints { stages: self.number(a, "stages")? }),
             "while" => Opcode::While,
             "if" => Opcode::If,
             "yield" => Opcode::Yield,

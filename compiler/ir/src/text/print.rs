@@ -433,7 +433,7 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
         Opcode::AtomicRmw { order, scope, .. } | Opcode::AtomicCas { order, scope } => {
             list.named("order", *order, MemOrder::name).named("scope", *scope, MemScope::name)
         }
-        Opcode::For(hints) => list.option("stages", hints.stages).option("unroll", hints.unroll),
+        Opcode::For(hints) => list.option("stages", hints.stages),
         Opcode::Assume(Assumption::MultipleOf(n)) => list.value("multiple_of", n),
         Opcode::Assume(Assumption::Contiguous(n)) => list.value("contiguous", n),
         Opcode::SharedLoad { start, transpose } => {
@@ -453,6 +453,7 @@ fn fact_attrs(facts: &ParamFacts) -> Attrs {
         .list("dim_divisible", &facts.dim_divisible)
         .option("unit_stride", facts.unit_stride)
         .flag("small", facts.small)
+        .list("long_strides", &facts.long_strides)
         .option("value", facts.value)
         .0
 }

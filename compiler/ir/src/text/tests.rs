@@ -7,7 +7,7 @@ use crate::op::{Literal, Opcode};
 use crate::types::{Elem, Shape, Type};
 
 /// Every operation that needs no layout, with attributes at and off their defaults, as the printer writes it.
-const EVERY_OPERATION: &str = r#"kernel @everything(%x: view<?x?xbf16> {align = 16, stride_divisible = [8, 1], dim_divisible = [1, 8], unit_stride = 1, small}, %y: view_mut<?x?xbf16>, %p: ptr<f32>, %n: i32 {divisible = 16}, %one: i64 {value = 1}) hints {num_warps = 8, num_stages = 2, max_registers = 168, min_ctas = 2} {
+const EVERY_OPERATION: &str = r#"kernel @everything(%x: view<?x?xbf16> {align = 16, stride_divisible = [8, 1], dim_divisible = [1, 8], unit_stride = 1, small, long_strides = [0]}, %y: view_mut<?x?xbf16>, %p: ptr<f32>, %n: i32 {divisible = 16}, %one: i64 {value = 1}) hints {num_warps = 8, num_stages = 2, max_registers = 168, min_ctas = 2} {
   %0 = program_id 0 : i32
   %1 = num_programs 2 : i32
   %2 = iota -3 : tile<8xi32>
@@ -53,7 +53,7 @@ const EVERY_OPERATION: &str = r#"kernel @everything(%x: view<?x?xbf16> {align = 
   %42 = atomic_rmw add {order = relaxed, scope = cta} %15, %41 : tile<8xf32>
   %43 = atomic_rmw xchg %15, %41, %10 : tile<8xf32>
   %44 = atomic_cas {order = release} %15, %41, %42 : tile<8xf32>
-  %45, %46 = for {stages = 3, unroll = 2} %47 = %3 to %n step %0 carry(%48 = %n, %49 = %41) : i32, tile<8xf32> {
+  %45, %46 = for {stages = 3} %47 = %3 to %n step %0 carry(%48 = %n, %49 = %41) : i32, tile<8xf32> {
     %50 = add %48, %47 : i32
     if %4 {
       yield

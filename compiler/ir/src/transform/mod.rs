@@ -8,6 +8,7 @@ pub mod insert_barriers;
 pub mod legalize_math;
 pub mod pipeline_loops;
 pub mod plan_shared_memory;
+pub mod schedule;
 pub mod simplify;
 
 use crate::artifact::CompileError;
@@ -68,7 +69,7 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "pipeline_loops",
         summary: "load ahead in loops, through rings of shared buffers",
-        run: |kernel, gpu| Ok(pipeline_loops::run(kernel, gpu)),
+        run: |kernel, gpu| Ok(pipeline_loops::run(kernel, gpu, u32::MAX) > 1),
     },
     Pass {
         name: "insert_barriers",

@@ -116,7 +116,6 @@ pub(super) fn check(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Che
                 same(*ty, o[0], "bounds and step differ")?;
             }
             ensure!(hints.stages != Some(0), "a pipeline has at least one stage");
-            ensure!(hints.unroll != Some(0), "a loop is unrolled at least once");
             check_carried(&o[3..], r)
         }
         Opcode::While => check_carried(o, r),

@@ -190,5 +190,10 @@ fn check_param(kernel: &Kernel, param: &Param) -> Check {
         "%{name}: unit_stride is a dimension of a view"
     );
     ensure!(!facts.small || is_view, "%{name}: small is for views");
+    let long = &facts.long_strides;
+    ensure!(
+        long.is_empty() || facts.small && long.iter().all(|&d| (d as usize) < rank),
+        "%{name}: long_strides are dimensions of a small view"
+    );
     Ok(())
 }

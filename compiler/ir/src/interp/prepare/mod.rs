@@ -249,6 +249,8 @@ impl Lower<'_> {
                     n,
                     count: result.dims()[axis as usize],
                     inner,
+                    shape: result,
+                    loc,
                 })));
                 self.release(temps);
             }

@@ -241,6 +241,45 @@ fn two_programs_that_store_to_one_element() {
 }
 
 #[test]
+fn a_gather_from_outside_the_tile() {
+    let gather = |first: i64| {
+        move |b: &mut Builder<'_>, p: Value| {
+            let ty = Type::tile(Elem::I32, Shape::new(&[2, 4]));
+            let line =
+                b.value(Opcode::Iota { start: first as i32 }, &[], Type::tile(Elem::I32, Shape::new(&[4])));
+            let index = b.value(Opcode::Reshape, &[line], Type::tile(Elem::I32, Shape::new(&[1, 4])));
+            let index = b.broadcast(index, Shape::new(&[2, 4]));
+            let source = b.constant(crate::op::Literal::Int(5), ty);
+            at_line(b, 9);
+            let gathered = b.value(Opcode::Gather { axis: 1 }, &[source, index], ty);
+            at_line(b, 10);
+            let at = pointers(b, p, Shape::new(&[2, 4]));
+            store(b, at, gathered);
+        }
+    };
+    fails(
+        Type::ptr(Elem::I32),
+        64,
+        1,
+        ptr,
+        gather(2),
+        expect![[r#"
+            kernel `scale`: out of bounds: gathers element 4 of 4
+              at kernel.rs:9:9, in program (0, 0, 0), tile element [0, 2]"#]],
+    );
+    fails(
+        Type::ptr(Elem::I32),
+        64,
+        1,
+        ptr,
+        gather(-1),
+        expect![[r#"
+            kernel `scale`: out of bounds: gathers element -1 of 4
+              at kernel.rs:9:9, in program (0, 0, 0), tile element [0, 0]"#]],
+    );
+}
+
+#[test]
 fn arguments_that_do_not_fit() {
     fails(
         Type::ptr(Elem::F32),

@@ -37,12 +37,12 @@ use crate::rewrite::{Mapping, clone_op, mapped};
 use crate::target::GpuFeatures;
 use crate::types::{Elem, SharedType, Type};
 
-/// Pipelines every loop that has something to pipeline. Says whether any had.
-pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures) -> bool {
+/// Pipelines every loop that has something to pipeline, with `most` stages at most. Gives the stages of the deepest pipeline; 1: there is none.
+pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> u32 {
     let info = AxisInfoMap::compute(kernel);
     let mut loops = Vec::new();
     collect(kernel, kernel.body, &mut loops);
-    let mut changed = false;
+    let mut deepest = 1;
     for (block, op) in loops {
         let loads = candidates(kernel, &info, op);
         if loads.is_empty() {
@@ -51,13 +51,14 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures) -> bool {
         let Opcode::For(hints) = kernel.ops[op].opcode else {
             unreachable!("only counted loops are collected")
         };
-        let stages = affordable(&loads, hints.stages.unwrap_or(kernel.hints.num_stages), gpu);
+        let wanted = hints.stages.unwrap_or(kernel.hints.num_stages);
+        let stages = affordable(&loads, wanted.min(most), gpu);
         if stages >= 2 {
-            pipeline(kernel, block, op, hints, &loads, stages);
-            changed = true;
+            pipeline(kernel, block, op, &loads, stages);
+            deepest = deepest.max(stages);
         }
     }
-    changed
+    deepest
 }
 
 /// Counted loops with the block they stand in, inner ones first.
@@ -185,23 +186,15 @@ fn shared_layout(shape: &[u32], order: &[usize], elem: Elem) -> layout::LinearLa
     layout::swizzled(shape, order, vec, per_phase, max_phase)
 }
 
-/// As many stages as asked for and as fit.
+/// As many stages as asked for and as fit if nothing else needs memory. (If something does, [`super::schedule`] asks for fewer.)
 fn affordable(loads: &[Candidate], wanted: u32, gpu: &GpuFeatures) -> u32 {
     let bytes: u64 =
         loads.iter().map(|c| c.ring.shape.num_elements() * u64::from(c.ring.elem.bits().max(8)) / 8).sum();
     let fit = u64::from(gpu.max_shared_bytes) / bytes.max(1);
-    // If not even two fit, planning says so with the sizes; the program asked for it.
     wanted.min(fit as u32)
 }
 
-fn pipeline(
-    kernel: &mut Kernel,
-    block: Block,
-    for_op: Op,
-    hints: LoopHints,
-    loads: &[Candidate],
-    stages: u32,
-) {
+fn pipeline(kernel: &mut Kernel, block: Block, for_op: Op, loads: &[Candidate], stages: u32) {
     let data = kernel.ops[for_op].clone();
     let body = data.regions[0];
     let (lo, hi, step) = (data.operands[0], data.operands[1], data.operands[2]);
@@ -249,7 +242,7 @@ fn pipeline(
         Some(plan) => sliced::rewrite(b.kernel, for_op, scratch, plan, &ring),
         None => whole(b.kernel, for_op, &ring),
     }
-    kernel.ops[for_op].opcode = Opcode::For(LoopHints { stages: Some(1), ..hints });
+    kernel.ops[for_op].opcode = Opcode::For(LoopHints { stages: Some(1) });
 
     // Copies that were started for iterations that do not exist are empty, but must not outlive the kernel's use of the ring.
     let after = kernel.make_op(Opcode::AsyncWait(0), [], [], data.loc);

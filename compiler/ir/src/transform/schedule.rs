@@ -1,0 +1,115 @@
+//! All passes over tile IR, in the compiler's order: from a kernel as it was staged to one with layouts, buffers and barriers.
+//!
+//! Loops get the deepest pipelines that their own rings of buffers have room for. What else needs shared memory (rings of loops around or inside,
+//! scratch space of dots, reductions and conversions) is known only when layouts are. If it does not all fit, the passes run again with every
+//! pipeline one stage shallower at most, down to none; what does not fit then is an error.
+
+use super::plan_shared_memory::SharedPlan;
+use super::{assign_layouts, insert_barriers, legalize_math, pipeline_loops, plan_shared_memory, simplify};
+use crate::artifact::CompileError;
+use crate::kernel::Kernel;
+use crate::target::GpuFeatures;
+use crate::verify;
+
+/// A kernel after all passes over tile IR, ready to be lowered.
+pub struct Scheduled {
+    /// The kernel, with layouts, buffers and barriers.
+    pub kernel: Kernel,
+    /// Where its buffers are.
+    pub plan: SharedPlan,
+}
+
+/// Runs the passes.
+///
+/// # Errors
+/// If the kernel needs more shared memory than there is, even without pipelines: the message names the buffers.
+pub fn run(kernel: &Kernel, gpu: &GpuFeatures) -> Result<Scheduled, CompileError> {
+    let mut kernel = kernel.clone();
+    simplify::run(&mut kernel);
+    legalize_math::run(&mut kernel, gpu);
+    simplify::run(&mut kernel);
+    let mut most = u32::MAX;
+    loop {
+        let mut attempt = kernel.clone();
+        let deepest = pipeline_loops::run(&mut attempt, gpu, most);
+        if deepest > 1 {
+            simplify::run(&mut attempt);
+        }
+        match with_layouts(attempt, gpu) {
+            Err(_) if deepest > 1 => most = deepest - 1,
+            done => return done,
+        }
+    }
+}
+
+/// What comes after pipelining.
+fn with_layouts(mut kernel: Kernel, gpu: &GpuFeatures) -> Result<Scheduled, CompileError> {
+    assign_layouts::run(&mut kernel, gpu);
+    simplify::cse::run(&mut kernel);
+    simplify::dce::run(&mut kernel);
+    debug_assert!(
+        verify::verify(&kernel).is_ok(),
+        "the passes leave a valid kernel: {:?}",
+        verify::verify(&kernel)
+    );
+    let plan = plan_shared_memory::run(&kernel, gpu.max_shared_bytes)?;
+    insert_barriers::run(&mut kernel, &plan);
+    Ok(Scheduled { kernel, plan })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Opcode;
+    use crate::text;
+
+    /// A matrix product that also sums its result across warps in every iteration; a stage of its ring takes 4 KiB.
+    const KERNEL: &str = "
+kernel @sums(%a: view<?x?xbf16> {align = 16, dim_divisible = [16, 16], stride_divisible = [16, 1], unit_stride = 1, small}, %b: view<?x?xbf16> {align = 16, dim_divisible = [16, 16], stride_divisible = [16, 1], unit_stride = 1, small}, %c: view_mut<?xf32>) hints {num_warps = 4, num_stages = 4} {
+  %zero = const 0 : i32
+  %step = const 32 : i32
+  %n = const 256 : i32
+  %init = const 0.0 : tile<32x32xf32>
+  %r = for %i = %zero to %n step %step carry(%acc = %init) : tile<32x32xf32> {
+    %x = view_load %a[%zero, %i] : tile<32x32xbf16>
+    %y = view_load %b[%i, %zero] : tile<32x32xbf16>
+    %d = dot %x, %y, %acc : tile<32x32xf32>
+    %s = reduce {axis = 0} %d : tile<32xf32> {
+    ^(%p: f32, %q: f32):
+      %pq = add %p, %q : f32
+      yield %pq
+    }
+    view_store %c[%i], %s
+    yield %d
+  }
+}";
+
+    /// The depth of the ring, and all bytes of shared memory.
+    fn schedule(max_shared_bytes: u32) -> Result<(Option<u32>, u32), CompileError> {
+        let kernel = text::parse(KERNEL).unwrap().pop().unwrap();
+        let scheduled = run(&kernel, &GpuFeatures { max_shared_bytes, ..GpuFeatures::SM_80 })?;
+        let mut slots = None;
+        scheduled.kernel.walk(scheduled.kernel.body, &mut |op| {
+            if scheduled.kernel.ops[op].opcode == Opcode::SharedAlloc {
+                slots = scheduled.kernel.ty(scheduled.kernel.result(op)).as_shared().map(|s| s.slots);
+            }
+        });
+        Ok((slots, scheduled.plan.total))
+    }
+
+    #[test]
+    fn pipelines_get_shallower_until_all_fits() {
+        let (slots, all) = schedule(160 << 10).unwrap();
+        assert_eq!(slots, Some(4));
+        let scratch = all - (16 << 10);
+        assert!(scratch > 0, "the sum across warps takes memory beside the rings");
+        // Four stages fit, but for the scratch space.
+        assert_eq!(schedule(all - 1).unwrap(), (Some(3), all - (4 << 10)));
+        assert_eq!(schedule(16 << 10).unwrap().0, Some(3));
+        assert_eq!(schedule((8 << 10) + scratch).unwrap(), (Some(2), (8 << 10) + scratch));
+        let (slots, alone) = schedule((8 << 10) + scratch - 1).unwrap();
+        assert!(slots.is_none() && alone > 0, "no ring is left");
+        let error = schedule(alone - 1).err().unwrap();
+        assert!(error.message.contains("shared memory"), "{}", error.message);
+    }
+}
