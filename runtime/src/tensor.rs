@@ -194,8 +194,15 @@ macro_rules! common {
             ///
             /// # Panics
             /// Without such an axis.
+            #[track_caller]
             pub fn dim(&self, axis: usize) -> usize {
-                self.layout.dims()[axis]
+                let dims = self.layout.dims();
+                match dims.get(axis) {
+                    Some(&dim) => dim,
+                    None => {
+                        panic!("axis {axis} of a tensor of shape {dims:?}, which has {} axes", dims.len())
+                    }
+                }
             }
 
             /// The strides, in elements.

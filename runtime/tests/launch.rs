@@ -198,3 +198,22 @@ fn tensors_hold_what_is_put_in_and_views_show_it() {
     assert!(device.alloc::<u8>(&[1 << 40]).is_err_and(|e| e.to_string().contains("out of memory")));
     assert!(device.alloc::<f64>(&[usize::MAX]).is_err());
 }
+
+#[test]
+fn an_axis_that_is_not_there_is_the_callers_mistake() {
+    let t = Device::testing().zeros::<f32>(&[2, 3]).unwrap();
+    assert_eq!((t.dim(1), t.view().dim(0)), (3, 2));
+    // What the hook says of other tests' threads is not ours.
+    let said = Arc::new(Mutex::new(String::new()));
+    let (log, me) = (said.clone(), std::thread::current().id());
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| match std::thread::current().id() == me {
+        true => *log.lock().unwrap() = info.to_string(),
+        false => usual(info),
+    }));
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| t.dim(2)));
+    drop(std::panic::take_hook());
+    let said = said.lock().unwrap();
+    assert!(result.is_err() && said.contains("axis 2 of a tensor of shape [2, 3]"), "{said}");
+    assert!(said.contains(file!()), "{said}");
+}

@@ -10,7 +10,7 @@ use tegula_ir::{Elem, Opcode, Shape, Type, Value};
 
 use crate::diagnostic::Diagnostic;
 use crate::session;
-use tegula_ir::element::{Element, Float, Num};
+use tegula_ir::element::{Element, Float, Num, bf16, f8e4m3, f8e5m2, f16};
 
 /// A tile of elements of type `T`, or a scalar: a handle, copied freely.
 ///
@@ -87,7 +87,7 @@ impl<T: Element> Tile<T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be combined with a tile of `{T}`",
     label = "neither a tile of `{T}` nor a host number that converts to `{T}`",
-    note = "element types are converted explicitly: `.cast::<{T}>()`"
+    note = "element types are converted explicitly: `.cast::<{T}>()` here, or `.cast::<…>()` on the left for a result of the right one's type"
 )]
 pub trait Operand<T: Element>: Copy {
     /// The value in the kernel; a host number becomes a constant of the shape `like`.
@@ -131,6 +131,23 @@ macro_rules! host_numbers {
 host_numbers!(Float: f32 as f64 => float_constant, f64 as f64 => float_constant);
 host_numbers!(Num: i32 as i128 => int_constant, u32 as i128 => int_constant,
     i64 as i128 => int_constant, u64 as i128 => int_constant, usize as i128 => int_constant);
+
+/// Values of the tile's own type. (For the types above, literals among them, there is one implementation for all tiles.)
+macro_rules! own_values {
+    ($($ty:ty, $x:ident => $literal:expr);+) => {$(
+        impl Operand<$ty> for $ty {
+            #[track_caller]
+            fn stage_like(self, like: Shape) -> Value {
+                let $x = self;
+                constant($literal, <$ty as Element>::ELEM, like)
+            }
+        }
+    )+};
+}
+
+own_values!(i8, x => Literal::Int(x.into()); i16, x => Literal::Int(x.into()); u8, x => Literal::Int(x.into());
+    u16, x => Literal::Int(x.into()); f16, x => Literal::float(x.to_f64()); bf16, x => Literal::float(x.to_f64());
+    f8e4m3, x => Literal::float(Element::to_f64(x)); f8e5m2, x => Literal::float(Element::to_f64(x)));
 
 impl Operand<bool> for bool {
     #[track_caller]

@@ -87,6 +87,21 @@ fn nan_is_above_every_number() {
 }
 
 #[test]
+fn host_values_of_the_tiles_own_type() {
+    let small = |x: u8| values(|| (arange(0, 4).cast::<u8>() + x) * 2);
+    assert_eq!(small(100), [200, 202, 204, 206]);
+    assert_eq!(values(|| arange(0, 2).cast::<i8>() - i8::MIN), [-128, -127]);
+    assert_eq!(values(|| arange(0, 2).cast::<i16>() | 4i16), [4, 5]);
+    assert_eq!(values(|| arange(0, 2).cast::<u16>() + u16::MAX), [u16::MAX, 0]);
+    let third = bf16::from_f32(1.0 / 3.0);
+    assert_eq!(values(|| zeros::<bf16>([2]) + third), [third; 2]);
+    assert_eq!(values(|| zeros::<f16>([1]) + f16::NEG_INFINITY), [f16::NEG_INFINITY]);
+    let infinity = f8e5m2::from_bits64(0x7c);
+    assert!(values(|| full::<f8e5m2>([2], infinity)).iter().all(|x| x.to_bits64() == 0x7c));
+    assert_eq!(values(|| arange(0, 4).cast::<u8>().lt(2u8)), [true, true, false, false]);
+}
+
+#[test]
 fn rearranging() {
     assert_eq!(values(|| arange(0, 8).flip(0)), [7, 6, 5, 4, 3, 2, 1, 0]);
     assert_eq!(values(|| arange(0, 8).reshape([2, 4]).slice(1, 1, 2)), [1, 2, 5, 6]);
