@@ -4,6 +4,23 @@
 //! [`quant_swiglu`] computes both projections of a gated unit and its activation in one launch; and for queries, keys and values
 //! [`QuantizedMatrix::stacked`] makes one matrix of three.
 //!
+//! ```
+//! use tegula::prelude::*;
+//! use tegula_kernels::quant_gemm::{Format, QuantizedMatrix};
+//! use tegula_kernels::{GemmOptions, quant_gemm};
+//!
+//! let device = tegula::device("host")?;
+//! // One row of weights: a block with the scale 0.5 and the codes 0 to 31.
+//! let mut block = f16::from_f32(0.5).to_le_bytes().to_vec();
+//! block.extend(0..32);
+//! let w = QuantizedMatrix::from_gguf(Format::Q8_0, [1, 32], &block, &device)?;
+//! let x = device.from_slice(&[1.0f32; 32], &[1, 32])?;
+//! let mut y = device.alloc::<f32>(&[1, 1])?;
+//! quant_gemm(&x, &w, &mut y, GemmOptions::new(), &device.stream())?;
+//! assert_eq!(y.to_vec()?, [248.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Numerics
 //! For up to [`config::FEW_ROWS`] rows sums are f32, of products with activations that are not rounded, and a scale is applied to the sum of
 //! its group. For more rows weights are dequantised in f32 and rounded to the type of the activations, as tensor cores ask for: nothing
