@@ -55,11 +55,9 @@ impl ForwardConfig {
             DeviceClass::Gpu { .. } => {
                 // 16 queries a warp: scores, output and fragments of Q, K and V of more do not fit its registers.
                 let block_q = queries.next_power_of_two().clamp(WARP_ROWS, 128);
-                let block_kv = match widest {
-                    ..=64 => 64,
-                    65..=128 => 32,
-                    _ => 16,
-                };
+                // Of keys a step, as many as compile without spills: the fewer threads there are, the more addresses each of them keeps.
+                let block_kv =
+                    if block_q == 128 && widest <= 64 { 64 } else { (2048 / widest).clamp(16, 64) };
                 let num_warps = (block_q / WARP_ROWS) as u32;
                 ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps, num_stages: 2 }
             }
