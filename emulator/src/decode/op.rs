@@ -556,7 +556,7 @@ pub enum Op {
     Load(Load),
     Store(Store),
     Atomic(Box<Atomic>),
-    /// `prefetch`, `discard`, `applypriority`, `createpolicy` and others that no result depends on: the address is checked only.
+    /// `prefetch`, `discard`, `applypriority`, `createpolicy` and others that no result depends on; an address out of bounds is no error for them.
     Prefetch {
         space: Space,
         addr: Addr,

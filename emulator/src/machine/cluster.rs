@@ -315,7 +315,7 @@ impl<'a> Cluster<'a> {
     pub fn report_deadlock(&mut self) {
         let Some(&w) = self.alive.first() else { return };
         let origin = self.origin(w, 0);
-        let divergent = self.alive.iter().all(|&w| {
+        let divergent = self.alive.iter().any(|&w| {
             self.warps[w]
                 .fragments
                 .iter()

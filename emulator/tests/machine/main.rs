@@ -3,6 +3,7 @@
 mod atomics;
 mod control;
 mod copies;
+mod counters;
 mod harness;
 mod lanes;
 mod memory;
