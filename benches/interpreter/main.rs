@@ -1,7 +1,7 @@
 //! How fast the host device is: launches of whole kernels on the tile interpreter.
 //!
-//! `cargo bench --bench interpreter` (`--no-default-features` builds it without LLVM). Throughput is in elements (vector add, softmax) or in multiply-adds
-//! (dot, matmul) a second. It uses all cores, so run it on a quiet machine.
+//! `cargo bench --bench interpreter` (`--no-default-features` builds it without LLVM). Throughput is in elements (vector add, softmax), in multiply-adds
+//! (dot, matmul) or in weights (gemv) a second. It uses all cores, so run it on a quiet machine; `RAYON_NUM_THREADS=1` measures one.
 
 // Each example brings the helpers that all of them share; that is the price of an example being one file.
 #![allow(clippy::duplicate_mod)]

@@ -52,11 +52,11 @@ pub fn gemv_q4(
     y.store([0, n], sums.expand(0));
 }
 
-/// As [`gemv_q4`], from codes with the rows of the weights contiguous: sums run across the tile, none within a row.
+/// As [`gemv_q4`], by a dot for each group, from codes with the rows of the weights contiguous.
 ///
 /// codes: [k/32, 16, n]; scales, mins: [k/32, n].
 #[kernel]
-pub fn gemv_q4_columns(
+pub fn gemv_q4_by_dot(
     x: View<f32, 2>,
     codes: View<u8, 3>,
     scales: View<f16, 2>,
@@ -67,23 +67,30 @@ pub fn gemv_q4_columns(
     let Config { rows, groups, .. } = config;
     let n = program_id(0) * rows as i32;
     let all = scales.dim(0);
-    let halves = View::<f32, 3>::from_ptr(x.base_ptr(), (all, 2, 16), (32, 16, 1));
-    let mut sums = zeros::<f32>([groups, 16, rows]);
+    let halves = View::<f32, 3>::from_ptr(x.base_ptr(), (all, 1, 32), (32, 32, 1));
+    let mut sums = zeros::<f32>([groups, 1, rows]);
     for g in (0..all.cast::<i32>()).step_by(groups) {
         let bytes = codes.load((g, 0, n), [groups, 16, rows]);
-        let low = halves.load((g, 0, 0), [groups, 1, 16]).reshape([groups, 16, 1]);
-        let high = halves.load((g, 1, 0), [groups, 1, 16]).reshape([groups, 16, 1]);
+        let (low, high) = (halves.load((g, 0, 0), [groups, 1, 16]), halves.load((g, 0, 16), [groups, 1, 16]));
+        let of_low = dot(low, (bytes & 15).cast::<f32>());
+        let of_group = dot_acc(high, (bytes >> 4).cast::<f32>(), of_low);
+        let x_of_group = (low + high).sum(2).expand(2);
         let d = scales.load([g, n], [groups, rows]).cast::<f32>().expand(1);
         let m = mins.load([g, n], [groups, rows]).cast::<f32>().expand(1);
-        let products = fma((bytes >> 4).cast::<f32>(), high, (bytes & 15).cast::<f32>() * low);
-        sums = fma(low + high, m, fma(products, d, sums));
+        sums = fma(x_of_group, m, fma(of_group, d, sums));
     }
-    y.store([0, n], sums.reshape([groups * 16, rows]).sum(0).expand(0));
+    y.store([0, n], sums.sum(0));
 }
 
 /// As [`gemv_q4`], for eight bits a code and no min.  codes: [n, k]; scales: [n, k/32].
 #[kernel]
-pub fn gemv_q8(x: View<f32, 2>, codes: View<i8, 2>, scales: View<f16, 2>, y: ViewMut<f32, 2>, config: Config) {
+pub fn gemv_q8(
+    x: View<f32, 2>,
+    codes: View<i8, 2>,
+    scales: View<f16, 2>,
+    y: ViewMut<f32, 2>,
+    config: Config,
+) {
     let Config { rows, groups, .. } = config;
     let n = program_id(0) * rows as i32;
     let mut sums = zeros::<f32>([rows]);
@@ -141,7 +148,11 @@ pub fn attend<T: Float + DotInto<f32>>(
         let ks = k.load((p, head, 0), [block, 1, 64]).reshape([block, 64]);
         let vs = v.load((p, head, 0), [block, 1, 64]).reshape([block, 64]);
         let inside = (p + arange(0, block)).cast::<i64>() < k.dim(0);
-        let scores = select(inside.expand(0), dot_acc(qs, ks.trans(), zeros::<f32>([4, block])) * scale, f32::NEG_INFINITY);
+        let scores = select(
+            inside.expand(0),
+            dot_acc(qs, ks.trans(), zeros::<f32>([4, block])) * scale,
+            f32::NEG_INFINITY,
+        );
         let now = max(largest, scores.max(1));
         let weights = exp(scores - now.expand(1));
         let keep = exp(largest - now);
@@ -193,7 +204,7 @@ fn planes(device: &Device, codes: &[usize], scales: &[usize]) -> (Tensor<u8>, Te
 pub fn cases(device: &Device) -> Vec<Case> {
     let mut all = Vec::new();
     for (n, k) in [(576, 576), (1536, 576), (576, 1536)] {
-        all.extend([gemv_rows(device, n, k), gemv_columns(device, n, k)]);
+        all.extend([gemv_rows(device, n, k), gemv_by_dot(device, n, k)]);
     }
     all.push(head(device, 49152, 576));
     all.push(prefill(device, 256, 1536, 576));
@@ -209,22 +220,25 @@ fn stream(device: &Device) -> Stream {
 }
 
 fn gemv_rows(device: &Device, n: usize, k: usize) -> Case {
-    let config = Config { rows: 256, groups: 2, tokens: 1 };
+    let config = Config { rows: 64, groups: 4, tokens: 1 };
     let (codes, scales, mins) = planes(device, &[n, k / 2], &[n, k / GROUP]);
     let (x, mut y) = (random::<f32>(device, &[1, k], 3), random::<f32>(device, &[1, n], 4));
     let stream = stream(device);
     case(format!("gemv q4_1 {n}×{k}"), n * k, move || {
-        gemv_q4(&x, &codes, &scales, &mins, &mut y, config).grid(n.div_ceil(config.rows)).launch(&stream).expect("runs")
+        gemv_q4(&x, &codes, &scales, &mins, &mut y, config)
+            .grid(n.div_ceil(config.rows))
+            .launch(&stream)
+            .expect("runs")
     })
 }
 
-fn gemv_columns(device: &Device, n: usize, k: usize) -> Case {
-    let config = Config { rows: 256, groups: 2, tokens: 1 };
+fn gemv_by_dot(device: &Device, n: usize, k: usize) -> Case {
+    let config = Config { rows: 64, groups: 4, tokens: 1 };
     let (codes, scales, mins) = planes(device, &[k / GROUP, 16, n], &[k / GROUP, n]);
     let (x, mut y) = (random::<f32>(device, &[1, k], 3), random::<f32>(device, &[1, n], 4));
     let stream = stream(device);
-    case(format!("gemv q4_1 by columns {n}×{k}"), n * k, move || {
-        let launch = gemv_q4_columns(&x, &codes, &scales, &mins, &mut y, config);
+    case(format!("gemv q4_1 by dots {n}×{k}"), n * k, move || {
+        let launch = gemv_q4_by_dot(&x, &codes, &scales, &mins, &mut y, config);
         launch.grid(n.div_ceil(config.rows)).launch(&stream).expect("runs")
     })
 }
@@ -237,7 +251,10 @@ fn head(device: &Device, n: usize, k: usize) -> Case {
     let (x, mut y) = (random::<f32>(device, &[1, k], 3), random::<f32>(device, &[1, n], 4));
     let stream = stream(device);
     case(format!("gemv q8_0 {n}×{k}"), n * k, move || {
-        gemv_q8(&x, &codes, &scales, &mut y, config).grid(n.div_ceil(config.rows)).launch(&stream).expect("runs")
+        gemv_q8(&x, &codes, &scales, &mut y, config)
+            .grid(n.div_ceil(config.rows))
+            .launch(&stream)
+            .expect("runs")
     })
 }
 
@@ -255,7 +272,8 @@ fn prefill(device: &Device, tokens: usize, n: usize, k: usize) -> Case {
 fn attention<T: Float + DotInto<f32>>(device: &Device, name: &str) -> Case {
     let (positions, heads) = (256, 3);
     let q = random::<T>(device, &[heads, 3, 64], 1);
-    let (k, v) = (random::<T>(device, &[positions, heads, 64], 2), random::<T>(device, &[positions, heads, 64], 3));
+    let (k, v) =
+        (random::<T>(device, &[positions, heads, 64], 2), random::<T>(device, &[positions, heads, 64], 3));
     let mut out = random::<T>(device, &[heads, 3, 64], 4);
     let stream = stream(device);
     case(format!("attention {name} 9/3 heads, 256 positions"), 2 * 9 * positions * 64, move || {
@@ -266,13 +284,16 @@ fn attention<T: Float + DotInto<f32>>(device: &Device, name: &str) -> Case {
 fn elementwise(device: &Device) -> [Case; 2] {
     let (n, block) = (1 << 18, 4096);
     let (x, z) = (random::<f32>(device, &[n], 1), random::<f32>(device, &[n], 2));
-    let (x2, mut y, mut y2) = (random::<f32>(device, &[n], 1), random::<f32>(device, &[n], 3), random::<f32>(device, &[n], 3));
+    let (x2, mut y, mut y2) =
+        (random::<f32>(device, &[n], 1), random::<f32>(device, &[n], 3), random::<f32>(device, &[n], 3));
     let (s, t) = (stream(device), stream(device));
     [
         case("swiglu f32 2^18", n, move || {
             swiglu(&x, &z, &mut y, block).grid(n / block).launch(&s).expect("runs")
         }),
-        case("chain of 8 f32 2^18", 8 * n, move || chain(&x2, &mut y2, block).grid(n / block).launch(&t).expect("runs")),
+        case("chain of 8 f32 2^18", 8 * n, move || {
+            chain(&x2, &mut y2, block).grid(n / block).launch(&t).expect("runs")
+        }),
     ]
 }
 

@@ -4,14 +4,14 @@
 //! order; f16 accumulators are rounded once, at the end. TF32 rounds f32 operands to 10 mantissa bits, to nearest with ties away
 //! from zero, which is what compilers feed the tensor core (PTX `cvt.rna.tf32.f32`). Integers wrap in i32.
 //!
-//! Large products go to the `gemm` crate. It packs its operands, which does not pay for the few rows that decoding a language
-//! model has: for those there are two kernels here that read the right-hand side once, as it lies.
+//! Large products go to the `gemm` crate, those with few rows to [`super::few_rows`].
 
 use bytemuck::Pod;
 use half::{bf16, f16};
 use pulp::{Arch, NullaryFnOnce};
 
 use super::buffer::Buffer;
+use super::few_rows::FewRows;
 use super::program::Dot;
 use crate::numerics::half_float::{bf16_to_f32, f16_to_f32, f32_to_f16};
 use crate::numerics::tables;
@@ -26,14 +26,19 @@ pub(super) struct Scratch {
     acc: Buffer,
 }
 
-/// Rows of the left-hand side up to which the kernels for few rows are used.
-const FEW_ROWS: usize = 4;
+/// A product: m × k times k × n.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+}
 
 /// Where element (row, column) of a matrix lies.
 #[derive(Clone, Copy)]
-struct Strides {
-    row: usize,
-    column: usize,
+pub(super) struct Strides {
+    pub(super) row: usize,
+    pub(super) column: usize,
 }
 
 impl Strides {
@@ -82,9 +87,14 @@ pub(super) fn dot(d: &Dot, arch: Arch, a: &Buffer, b: &Buffer, out: &mut Buffer,
                 convert(arch, &out.get::<f16>()[..total], acc, f16_to_f32);
             }
             let sums = if narrow { acc.get_mut::<f32>() } else { out.get_mut::<f32>() };
-            for i in 0..batch {
-                let (a, b) = (&a[i * m * k..][..m * k], &b[i * k * n..][..k * n]);
-                f32_gemm(arch, (m, n, k), a, sa, b, sb, &mut sums[i * m * n..][..m * n]);
+            let sums = &mut sums[..total];
+            let (size, b_transposed) = (Size { m, n, k }, d.b_transposed);
+            if FewRows::can(size, sa, b_transposed) {
+                FewRows { size, a, sa, b, b_transposed, out: sums }.run(arch);
+            } else {
+                for (i, out) in sums.chunks_exact_mut(m * n).enumerate() {
+                    library_gemm(m, n, k, &a[i * m * k..][..m * k], sa, &b[i * k * n..][..k * n], sb, out);
+                }
             }
             if narrow {
                 convert(arch, &acc.get::<f32>()[..total], out, f32_to_f16);
@@ -139,126 +149,6 @@ fn round_to_tf32(x: f32) -> f32 {
     let bits = x.to_bits();
     let finite = bits & 0x7f80_0000 != 0x7f80_0000;
     f32::from_bits(if finite { bits.wrapping_add(0x1000) & !0x1fff } else { bits })
-}
-
-fn f32_gemm(
-    arch: Arch,
-    (m, n, k): (usize, usize, usize),
-    a: &[f32],
-    sa: Strides,
-    b: &[f32],
-    sb: Strides,
-    out: &mut [f32],
-) {
-    if m > FEW_ROWS {
-        return library_gemm(m, n, k, a, sa, b, sb, out);
-    }
-    // Fused multiply-add where it is one instruction; without, the call of a library function for each would be far slower.
-    let fused = cfg!(target_arch = "aarch64") || !matches!(arch, Arch::Scalar);
-    for (i, out) in out.chunks_exact_mut(n).enumerate() {
-        let row = &a[i * sa.row..];
-        let at = |j: usize| row[j * sa.column];
-        let rows = Row { k, at, b, out, b_transposed: sb.column != 1 };
-        if fused { arch.dispatch(rows) } else { rows.call::<false>() }
-    }
-}
-
-/// One row of the result. A struct, so that all of it is compiled for the wider instruction set: see [`super::map`].
-struct Row<'a, A> {
-    k: usize,
-    at: A,
-    b: &'a [f32],
-    out: &'a mut [f32],
-    b_transposed: bool,
-}
-
-impl<A: Fn(usize) -> f32> Row<'_, A> {
-    #[inline(always)]
-    fn call<const FUSED: bool>(self) {
-        match self.b_transposed {
-            true => dot_rows::<FUSED>(self.k, self.at, self.b, self.out),
-            false => add_rows::<FUSED>(self.k, self.at, self.b, self.out),
-        }
-    }
-}
-
-impl<A: Fn(usize) -> f32> NullaryFnOnce for Row<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn call(self) {
-        self.call::<true>()
-    }
-}
-
-#[inline(always)]
-fn multiply_add<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FUSED { a.mul_add(b, c) } else { a * b + c }
-}
-
-/// `out` += a · b for one row of a and a row-major b of k × `out.len()`: a block of the sums stays in registers for all k.
-#[inline(always)]
-fn add_rows<const FUSED: bool>(k: usize, a: impl Fn(usize) -> f32, b: &[f32], out: &mut [f32]) {
-    const BLOCK: usize = 64;
-    let n = out.len();
-    let mut blocks = out.chunks_exact_mut(BLOCK);
-    let mut start = 0;
-    for block in &mut blocks {
-        let mut sums = [0.0; BLOCK];
-        sums.copy_from_slice(block);
-        for j in 0..k {
-            let (x, row) = (a(j), &b[j * n + start..][..BLOCK]);
-            for (s, &y) in sums.iter_mut().zip(row) {
-                *s = multiply_add::<FUSED>(x, y, *s);
-            }
-        }
-        block.copy_from_slice(&sums);
-        start += BLOCK;
-    }
-    let rest = blocks.into_remainder();
-    for j in 0..k {
-        let x = a(j);
-        for (s, &y) in rest.iter_mut().zip(&b[j * n + start..]) {
-            *s = multiply_add::<FUSED>(x, y, *s);
-        }
-    }
-}
-
-/// `out` += a · bᵀ for one row of a and a row-major bᵀ of `out.len()` × k: four scalar products at a time, sixteen partial sums each.
-#[inline(always)]
-fn dot_rows<const FUSED: bool>(k: usize, a: impl Fn(usize) -> f32, b: &[f32], out: &mut [f32]) {
-    const LANES: usize = 16;
-    const ROWS: usize = 4;
-    let whole = k / LANES * LANES;
-    for (block, out) in out.chunks_mut(ROWS).enumerate() {
-        // Past the last row, the last one again: its sums are not used.
-        let row = |r: usize| &b[(block * ROWS + r.min(out.len() - 1)) * k..][..k];
-        let rows = [row(0), row(1), row(2), row(3)];
-        let mut sums = [[0.0f32; LANES]; ROWS];
-        for j in (0..whole).step_by(LANES) {
-            let mut x = [0.0; LANES];
-            x.iter_mut().enumerate().for_each(|(l, x)| *x = a(j + l));
-            for (sums, row) in sums.iter_mut().zip(rows) {
-                let y = &row[j..j + LANES];
-                for l in 0..LANES {
-                    sums[l] = multiply_add::<FUSED>(x[l], y[l], sums[l]);
-                }
-            }
-        }
-        for ((out, sums), row) in out.iter_mut().zip(&mut sums).zip(rows) {
-            let mut rest = 0.0;
-            for (j, &y) in row.iter().enumerate().skip(whole) {
-                rest = multiply_add::<FUSED>(a(j), y, rest);
-            }
-            let mut half = LANES / 2;
-            while half > 0 {
-                for l in 0..half {
-                    sums[l] += sums[l + half];
-                }
-                half /= 2;
-            }
-            *out += sums[0] + rest;
-        }
-    }
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -100,6 +100,8 @@ fn reduce_rows<T: Pod>(src: &[T], n: usize, dst: &mut [T], f: impl Fn(T, T) -> T
     }
 }
 
+// Indices, because the loop over pairs as arrays is not vectorised.
+#[allow(clippy::needless_range_loop)]
 #[inline(always)]
 fn fold_pairs<T: Pod>(from: &[T], to: &mut [T], f: impl Fn(T, T) -> T + Copy) {
     let from = &from[..2 * to.len()];
@@ -123,8 +125,8 @@ fn reduce_row<T: Pod>(row: &[T], f: impl Fn(T, T) -> T + Copy) -> [T; LANES] {
     for block in row[MANY_LANES..].as_chunks::<MANY_LANES>().0 {
         (0..MANY_LANES).for_each(|i| many[i] = f(many[i], block[i]));
     }
-    for i in 0..LANES {
-        lanes[i] = f(f(many[i], many[i + LANES]), f(many[i + 2 * LANES], many[i + 3 * LANES]));
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        *lane = f(f(many[i], many[i + LANES]), f(many[i + 2 * LANES], many[i + 3 * LANES]));
     }
     lanes
 }

@@ -28,6 +28,7 @@ mod dot;
 mod elementwise;
 mod error;
 mod exec;
+mod few_rows;
 mod fold;
 mod liveness;
 mod map;
@@ -43,9 +44,9 @@ mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use pulp::Arch;
-use rayon::prelude::*;
 use smallvec::SmallVec;
 
 pub use error::{Access, Fault, InterpError, Nearby, PrepareError};
@@ -130,15 +131,24 @@ pub struct Prepared {
     program: Program,
     /// Frames that no worker uses at the moment.
     frames: Mutex<Vec<Frame>>,
+    /// Nanoseconds that one program took in the launch before; 0 before the first.
+    pace: AtomicU64,
 }
 
 /// Chunks of programs handed out per thread: enough that an uneven grid is spread evenly.
 const CHUNKS_PER_THREAD: u64 = 16;
 
+/// A launch that takes less than this on one thread, in nanoseconds, is not worth waking others.
+const SHORT: u64 = 20_000;
+
 impl Prepared {
     /// Prepares a verified kernel.
     pub fn new(kernel: &Kernel) -> Result<Prepared, PrepareError> {
-        Ok(Prepared { program: prepare::lower(kernel)?, frames: Mutex::new(Vec::new()) })
+        Ok(Prepared {
+            program: prepare::lower(kernel)?,
+            frames: Mutex::new(Vec::new()),
+            pace: AtomicU64::new(0),
+        })
     }
 
     /// Runs a grid of programs and waits for them.
@@ -156,43 +166,68 @@ impl Prepared {
             return Err(self.bad_arguments(format!("the grid {grid:?} has too many programs")));
         };
         let snapshot = memory.snapshot();
-        let threads = rayon::current_num_threads() as u64;
-        if options.check_races || self.program.prints || !options.parallel || total <= 1 || threads == 1 {
-            let mut shadow = options.check_races.then(Shadow::default);
+        if options.check_races {
+            let mut shadow = Shadow::default();
             return self.with_frame(args, |frame| {
-                let mut exec = self.exec(frame, grid, &snapshot, options, shadow.as_mut());
+                let mut exec = self.exec(frame, grid, &snapshot, options, Some(&mut shadow));
                 (0..total).try_for_each(|p| self.program_at(&mut exec, p))
             });
         }
+        let threads = match options.parallel && !self.program.prints && !self.is_short(total) {
+            true => (rayon::current_num_threads() as u64).min(total).max(1),
+            false => 1,
+        };
+        let chunk = total.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
+        let next = AtomicU64::new(0);
         // The first program that failed: later ones need not run, earlier ones must, to know whether they fail too.
         let failed_at = AtomicU64::new(u64::MAX);
         let first: Mutex<Option<(u64, InterpError)>> = Mutex::new(None);
-        let chunk = total.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
-        (0..total.div_ceil(chunk)).into_par_iter().for_each(|c| {
-            if c * chunk > failed_at.load(Ordering::Relaxed) {
-                return;
-            }
+        let work = || {
             self.with_frame(args, |frame| {
                 let mut exec = self.exec(frame, grid, &snapshot, options, None);
-                for p in c * chunk..total.min((c + 1) * chunk) {
-                    if p > failed_at.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    if let Err(error) = self.program_at(&mut exec, p) {
-                        failed_at.fetch_min(p, Ordering::Relaxed);
-                        let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
-                        if first.as_ref().is_none_or(|(q, _)| p < *q) {
-                            *first = Some((p, error));
+                loop {
+                    let start = next.fetch_add(chunk, Ordering::Relaxed);
+                    for p in start..total.min(start + chunk) {
+                        if p > failed_at.load(Ordering::Relaxed) {
+                            return;
                         }
-                        break;
+                        if let Err(error) = self.program_at(&mut exec, p) {
+                            failed_at.fetch_min(p, Ordering::Relaxed);
+                            let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+                            if first.as_ref().is_none_or(|(q, _)| p < *q) {
+                                *first = Some((p, error));
+                            }
+                            return;
+                        }
+                    }
+                    if start + chunk >= total {
+                        return;
                     }
                 }
+            })
+        };
+        let start = Instant::now();
+        if threads == 1 {
+            work();
+        } else {
+            // This thread works, too: it would have to be woken again if it waited for the others.
+            rayon::in_place_scope(|scope| {
+                (1..threads).for_each(|_| scope.spawn(|_| work()));
+                work();
             });
-        });
+        }
+        let pace = start.elapsed().as_nanos() as u64 * threads / total.max(1);
+        self.pace.store(pace.max(1), Ordering::Relaxed);
         match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, error)) => Err(error),
             None => Ok(()),
         }
+    }
+
+    /// Are so many programs done sooner than another thread has woken up, going by the launch before?
+    fn is_short(&self, programs: u64) -> bool {
+        let pace = self.pace.load(Ordering::Relaxed);
+        pace != 0 && pace.saturating_mul(programs) < SHORT
     }
 
     fn exec<'a>(

@@ -1,5 +1,6 @@
 //! Tests of the interpreter: kernels made by hand, run, and compared with plain scalar code.
 
+mod chains;
 mod control;
 mod differential;
 mod elementwise;
@@ -164,4 +165,25 @@ pub(super) fn buffer<T: Element>(memory: &Memory, values: &[T]) -> std::sync::Ar
 pub(super) fn contents<T: Element>(a: &Allocation) -> Vec<T> {
     let n = a.len() / size_of::<T::Storage>();
     read(a, T::ELEM, n).into_iter().map(T::from_bits64).collect()
+}
+
+#[test]
+fn short_launches_stay_on_the_callers_thread_and_compute_the_same() {
+    let text = "
+kernel @k(%y: view_mut<?xi32>) {
+  %id = program_id 0 : i32
+  %t = reshape %id : tile<1xi32>
+  view_store %y[%id], %t
+}";
+    let kernel = crate::text::parse(text).unwrap().remove(0);
+    let prepared = Prepared::new(&kernel).unwrap();
+    // First without a known pace, so in parallel; then as the pace before says.
+    for n in [3, 200, 1, 70000, 5] {
+        let memory = Memory::new();
+        let y = buffer(&memory, &vec![-1i32; n]);
+        let launch = Launch { grid: [n as u32, 1, 1] };
+        let args = [Arg::row_major(y.address(), &[n as i64])];
+        prepared.run(&launch, &args, &memory, &Options::default()).unwrap();
+        assert_eq!(contents::<i32>(&y), (0..n as i32).collect::<Vec<_>>());
+    }
 }

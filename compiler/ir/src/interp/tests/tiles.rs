@@ -45,6 +45,32 @@ fn permute_join_split_gather() {
 }
 
 #[test]
+fn a_join_whose_dimension_moves_is_a_concatenation() {
+    let (x, y) = (ints(&[2, 4, 8], 1), ints(&[2, 4, 8], 2));
+    let values = [x.values::<i32>(), y.values::<i32>()];
+    // The last does not keep the order of the other dimensions, so it is no concatenation.
+    for perm in [[3, 0, 1, 2], [0, 3, 1, 2], [0, 1, 3, 2], [0, 1, 2, 3], [0, 3, 2, 1]] {
+        let extents = perm.map(|p| [2, 4, 8, 2][p as usize]);
+        let got = eval1(&[x.clone(), y.clone()], |b, v| {
+            let ty = b.kernel.ty(v[0]);
+            let joined = b.value(Opcode::Join, &[v[0], v[1]], ty.with_shape(Shape::new(&[2, 4, 8, 2])));
+            b.permute(joined, &perm)
+        });
+        let want: Vec<i32> = (0..128)
+            .map(|i| {
+                let (mut rest, mut at) = (i, [0; 4]);
+                for (&p, &d) in perm.iter().zip(&extents).rev() {
+                    at[p as usize] = rest % d as usize;
+                    rest /= d as usize;
+                }
+                values[at[3]][at[0] * 32 + at[1] * 8 + at[2]]
+            })
+            .collect();
+        assert_eq!((got.values::<i32>(), got.shape), (want, Shape::new(&extents)), "{perm:?}");
+    }
+}
+
+#[test]
 fn broadcasts_in_the_middle() {
     let x = ints(&[4, 1, 8], 4);
     let v = x.values::<i32>();
@@ -198,9 +224,15 @@ fn small<T: Element>(shape: &[u32], seed: u64) -> Data {
 
 fn check_dot<A: Element, C: Element>() {
     // Few rows and many, all transposes, with and without a batch, sizes that are no multiples of the kernels' blocks.
-    for (batch, m, n, k) in
-        [(1, 1, 64, 32), (1, 2, 128, 16), (2, 4, 8, 4), (1, 16, 32, 8), (4, 8, 16, 64), (1, 1, 1, 1)]
-    {
+    for (batch, m, n, k) in [
+        (1, 1, 64, 32),
+        (1, 2, 128, 16),
+        (2, 4, 8, 4),
+        (4, 4, 32, 16),
+        (1, 16, 32, 8),
+        (4, 8, 16, 64),
+        (1, 1, 1, 1),
+    ] {
         for (ta, tb) in [(false, false), (true, false), (false, true), (true, true)] {
             let shape = |r: u32, c: u32, t: bool| {
                 let (r, c) = if t { (c, r) } else { (r, c) };
