@@ -6,47 +6,39 @@
 use super::super::engine::{Queue, Unit, Work};
 use super::super::env::Env;
 use super::super::frame::lanes_of;
-use super::super::step::Flow;
-use super::super::warp::{Wait, Warp};
-use super::{LanesOf, shared_address};
-use crate::asynchronous::{
-    ClusterAddress, Footprint, GlobalSide, Reduction, ReductionType, Run, TENSOR_MAP_BYTES, TensorDataType,
-    TensorMap, gather, scatter,
-};
-use crate::decode::asynchronous::{AsyncOp, BulkDirection};
-use crate::decode::op::{Addr, Slots};
+use super::super::warp::Warp;
+use crate::asynchronous::{ClusterAddress, GlobalSide, Reduction, ReductionType, Run, gather, scatter};
 use crate::decode::types::{Order, Space};
 use crate::matrix::Swizzle;
-use crate::memory::window::{RANK_SHIFT, resolve};
+use crate::memory::window::RANK_SHIFT;
 use crate::memory::{Access, AccessKind, Proxy};
 use crate::observe::{Event, Origin};
-use crate::report::ReportKind;
 
 /// Global to shared memory of the CTAs in `mask`, at the same offset; each one's mbarrier gets the bytes.
-struct Load {
-    from: GlobalSide,
-    shared: u32,
-    barrier: u32,
-    mask: u32,
+pub(super) struct Load {
+    pub(super) from: GlobalSide,
+    pub(super) shared: u32,
+    pub(super) barrier: u32,
+    pub(super) mask: u32,
 }
 
 /// Shared memory to shared memory.
-struct Across {
-    from: ClusterAddress,
-    to: ClusterAddress,
-    bytes: u32,
-    barrier: ClusterAddress,
-    reduction: Option<(Reduction, ReductionType)>,
+pub(super) struct Across {
+    pub(super) from: ClusterAddress,
+    pub(super) to: ClusterAddress,
+    pub(super) bytes: u32,
+    pub(super) barrier: ClusterAddress,
+    pub(super) reduction: Option<(Reduction, ReductionType)>,
 }
 
 /// The reading half of a store.
-struct StoreRead {
-    from: ClusterAddress,
-    to: GlobalSide,
-    reduction: Option<(Reduction, ReductionType)>,
+pub(super) struct StoreRead {
+    pub(super) from: ClusterAddress,
+    pub(super) to: GlobalSide,
+    pub(super) reduction: Option<(Reduction, ReductionType)>,
     /// The queue and group of the writing half.
-    queue: Queue,
-    group: u64,
+    pub(super) queue: Queue,
+    pub(super) group: u64,
 }
 
 /// The writing half of a store.
@@ -57,10 +49,10 @@ struct StoreWrite {
 }
 
 /// The arrival of `cp.async.mbarrier.arrive`.
-struct Arrival {
-    at: ClusterAddress,
-    queue: Queue,
-    group: u64,
+pub(super) struct Arrival {
+    pub(super) at: ClusterAddress,
+    pub(super) queue: Queue,
+    pub(super) group: u64,
 }
 
 impl Work for Load {
@@ -285,338 +277,11 @@ fn shared_access(
 }
 
 /// Whose bulk groups a lane's are.
-fn bulk_queue(warp: &Warp, lane: usize) -> Queue {
+pub(super) fn bulk_queue(warp: &Warp, lane: usize) -> Queue {
     Queue { unit: Unit::Bulk, warp: warp.id, lane: lane as u32 }
 }
 
 /// The queue of the reading halves.
-fn read_queue(warp: &Warp, lane: usize) -> Queue {
+pub(super) fn read_queue(warp: &Warp, lane: usize) -> Queue {
     Queue { unit: Unit::BulkRead, warp: warp.id, lane: lane as u32 }
-}
-
-pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'_>) -> Flow {
-    match op {
-        AsyncOp::Bulk { direction, d, a, bytes, reduction } => {
-            let (to, from, bytes) = (lanes.addresses(*d), lanes.addresses(*a), lanes.read(*bytes));
-            for lane in lanes_of(lanes.exec) {
-                let (global, shared) = match direction {
-                    BulkDirection::Load { .. } => (from[lane], to[lane]),
-                    BulkDirection::Across { .. } | BulkDirection::Store => (to[lane], from[lane]),
-                };
-                let side = GlobalSide::Range { address: generic_global(global), bytes: bytes[lane] as u32 };
-                if matches!(direction, BulkDirection::Across { .. }) {
-                    start_across(
-                        lanes,
-                        lane,
-                        env,
-                        direction,
-                        (from[lane], to[lane]),
-                        bytes[lane] as u32,
-                        *reduction,
-                    );
-                } else {
-                    start(lanes, lane, env, direction, side, shared, *reduction);
-                }
-            }
-            Flow::Next
-        }
-        AsyncOp::Tensor { direction, map, coordinates, shared, reduction } => {
-            let (maps, shared) = (lanes.addresses(*map), lanes.addresses(*shared));
-            let places = coordinates_of(lanes, env, *coordinates);
-            for lane in lanes_of(lanes.exec) {
-                let rank = coordinates.len as usize;
-                let Some(map) = tensor_map(lanes, lane, env, maps[lane], Some(rank)) else { continue };
-                let side = GlobalSide::Box { map, coordinates: places[lane] };
-                let reduction = match reduction.map(|r| (r, reduction_type(r, map.data_type()))) {
-                    None => None,
-                    Some((r, Some(ty))) if r.exists(ty) => Some((r, ty)),
-                    Some((r, _)) => {
-                        let message =
-                            format!("no reduction {r:?} for elements of type {:?}", map.data_type());
-                        env.report(lanes.origin, ReportKind::IllegalOperand, lane as u32, None, message);
-                        continue;
-                    }
-                };
-                start(lanes, lane, env, direction, side, shared[lane], reduction);
-            }
-            Flow::Next
-        }
-        AsyncOp::Prefetch { addr, bytes, coordinates } => {
-            let addresses = lanes.addresses(*addr);
-            if let Some(bytes) = bytes {
-                let bytes = lanes.read(*bytes);
-                for lane in lanes_of(lanes.exec) {
-                    aligned(lanes, lane, env, "size", bytes[lane], 16);
-                    aligned(lanes, lane, env, "global address", addresses[lane], 16);
-                }
-            }
-            if bytes.is_none() {
-                lanes_of(lanes.exec).for_each(|lane| {
-                    tensor_map(lanes, lane, env, addresses[lane], coordinates.map(|c| c.len as usize));
-                });
-            }
-            Flow::Next
-        }
-        AsyncOp::BulkCommit => {
-            let groups = env.units.bulk_groups.entry(lanes.warp.id).or_insert([1; 32]);
-            lanes_of(lanes.exec).for_each(|lane| groups[lane] += 1);
-            Flow::Next
-        }
-        AsyncOp::BulkWait { pending, read } => {
-            let groups = env.units.bulk_groups.get(&lanes.warp.id).copied().unwrap_or([1; 32]);
-            let halves = if *read { 1 } else { 2 };
-            let waited = |warp: &Warp, lane: usize| {
-                let last = (groups[lane] - 1).saturating_sub(u64::from(*pending));
-                ([read_queue(warp, lane), bulk_queue(warp, lane)], last)
-            };
-            for lane in lanes_of(lanes.exec) {
-                let (queues, last) = waited(lanes.warp, lane);
-                for queue in &queues[..halves] {
-                    if env.engine.is_pending(*queue, last) {
-                        return Flow::Wait(Wait::Group { queue: *queue, last });
-                    }
-                }
-            }
-            for lane in lanes_of(lanes.exec) {
-                let (queues, last) = waited(lanes.warp, lane);
-                for queue in queues.into_iter().take(halves) {
-                    env.event(&lanes.origin_of(lane), &Event::GroupPass { queue, last });
-                }
-            }
-            Flow::Next
-        }
-        _ => unreachable!("another unit's instruction"),
-    }
-}
-
-/// The address of a `.global` operand, which may be written as a generic one.
-fn generic_global(address: u64) -> u64 {
-    resolve(address).1
-}
-
-fn coordinates_of(lanes: &mut LanesOf<'_, '_>, env: &Env<'_>, slots: Slots) -> [[i32; 5]; 32] {
-    let function = &env.job.program.functions[lanes.origin.function as usize];
-    let mut places = [[0; 5]; 32];
-    for (i, &slot) in function.list(slots).iter().enumerate() {
-        let values = lanes.read(slot);
-        for (place, value) in places.iter_mut().zip(values) {
-            place[i] = value as u32 as i32;
-        }
-    }
-    places
-}
-
-/// Reads the tensor map at a generic address: from parameters, constants or global memory.
-fn tensor_map(
-    lanes: &LanesOf<'_, '_>,
-    lane: usize,
-    env: &mut Env<'_>,
-    address: u64,
-    rank: Option<usize>,
-) -> Option<TensorMap> {
-    let (space, inside) = resolve(address);
-    let access = Access {
-        kind: AccessKind::Read,
-        space,
-        bytes: TENSOR_MAP_BYTES as u32,
-        align: 64,
-        lanes: 1 << lane,
-        addresses: &[inside; 32],
-        order: Order::WEAK,
-        proxy: Proxy::Constant,
-    };
-    let mut message = match space {
-        Space::Param | Space::Const | Space::Global => None,
-        _ => Some("a tensor map is in a parameter, a constant or global memory".to_owned()),
-    };
-    if message.is_none() {
-        if env.check(lanes.origin, &access, None) == 0 {
-            return None;
-        }
-        let mut bytes = [0; TENSOR_MAP_BYTES];
-        for (i, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *word = env.load(space, None, lane, inside + 8 * i as u64, 8).to_le_bytes();
-        }
-        match TensorMap::decode(&bytes) {
-            Ok(map) if rank.is_none_or(|rank| map.rank() == rank) => return Some(map),
-            Ok(map) => {
-                message = Some(format!(
-                    "a tensor map of rank {} in a copy of rank {}",
-                    map.rank(),
-                    rank.unwrap_or_default()
-                ));
-            }
-            Err(error) => message = Some(error.to_string()),
-        }
-    }
-    let message = message.unwrap_or_default();
-    env.report(lanes.origin, ReportKind::IllegalOperand, lane as u32, Some(address), message);
-    None
-}
-
-fn reduction_type(reduction: Reduction, ty: TensorDataType) -> Option<ReductionType> {
-    let bitwise = matches!(reduction, Reduction::And | Reduction::Or | Reduction::Xor);
-    Some(match ty {
-        TensorDataType::U8 | TensorDataType::U16 | TensorDataType::F64 => return None,
-        TensorDataType::U32 => ReductionType::U32,
-        TensorDataType::S32 if bitwise => ReductionType::U32,
-        TensorDataType::S32 => ReductionType::S32,
-        TensorDataType::U64 => ReductionType::U64,
-        // A sum is the same for both signs.
-        TensorDataType::S64 if bitwise || reduction == Reduction::Add => ReductionType::U64,
-        TensorDataType::S64 => ReductionType::S64,
-        TensorDataType::F16 => ReductionType::F16,
-        TensorDataType::Bf16 => ReductionType::Bf16,
-        TensorDataType::F32 | TensorDataType::F32Ftz | TensorDataType::Tf32 | TensorDataType::Tf32Ftz => {
-            ReductionType::F32
-        }
-    })
-}
-
-fn aligned(
-    lanes: &LanesOf<'_, '_>,
-    lane: usize,
-    env: &mut Env<'_>,
-    what: &str,
-    value: u64,
-    align: u64,
-) -> bool {
-    let good = value.is_multiple_of(align);
-    if !good {
-        let message = format!("the {what} of a bulk copy, {value:#x}, is not a multiple of {align}");
-        env.report(lanes.origin, ReportKind::Misaligned, lane as u32, Some(value), message);
-    }
-    good
-}
-
-/// Are the bytes in the shared memory of their CTA?
-fn inside(lanes: &LanesOf<'_, '_>, lane: usize, env: &mut Env<'_>, at: ClusterAddress, bytes: u32) -> bool {
-    let shared = &env.ctas[at.rank as usize].shared;
-    let address = u64::from(at.rank) << RANK_SHIFT | u64::from(at.offset);
-    let good = shared.index(address, u64::from(bytes)).is_some();
-    if !good {
-        let (length, start) = (shared.memory.len(), shared.start());
-        let message = format!(
-            "a bulk copy of {bytes} bytes at shared address {address:#x}; the CTA has {length} bytes from {start:#x} on"
-        );
-        env.report(lanes.origin, ReportKind::OutOfBounds, lane as u32, Some(address), message);
-    }
-    good
-}
-
-fn place_of(lanes: &LanesOf<'_, '_>, lane: usize, env: &mut Env<'_>, address: u64) -> Option<ClusterAddress> {
-    // These operands are in `.shared`; a generic address is accepted, since compilers convert with `cvta` or not.
-    let (space, inside) = resolve(address);
-    let inside = if space == Space::Shared { inside } else { address & 0xFFFF_FFFF };
-    shared_address(env, lanes.origin, lane, Space::Shared, inside)
-}
-
-fn barrier_of(
-    lanes: &mut LanesOf<'_, '_>,
-    lane: usize,
-    env: &mut Env<'_>,
-    addr: Addr,
-) -> Option<ClusterAddress> {
-    let address = lanes.addresses(addr)[lane];
-    place_of(lanes, lane, env, address)
-}
-
-/// Starts one lane's load or store.
-fn start(
-    lanes: &mut LanesOf<'_, '_>,
-    lane: usize,
-    env: &mut Env<'_>,
-    direction: &BulkDirection,
-    side: GlobalSide,
-    shared: u64,
-    reduction: Option<(Reduction, ReductionType)>,
-) {
-    let origin = lanes.origin_of(lane);
-    let Some(at) = place_of(lanes, lane, env, shared) else { return };
-    let bytes = side.bytes();
-    let mut good =
-        aligned(lanes, lane, env, "shared address", u64::from(at.offset), u64::from(side.shared_alignment()));
-    if let GlobalSide::Range { address, .. } = side {
-        good &= aligned(lanes, lane, env, "size", u64::from(bytes), 16);
-        good &= aligned(lanes, lane, env, "global address", address, 16);
-    }
-    match direction {
-        BulkDirection::Load { barrier, mask, .. } => {
-            let Some(barrier) = barrier_of(lanes, lane, env, *barrier) else { return };
-            let all = u32::MAX >> (32 - env.ctas.len());
-            let mask = match mask {
-                // Destination and mbarrier are where the addresses say, which is another CTA's if mapa was used.
-                None => 1 << at.rank,
-                Some(slot) => lanes.read(*slot)[lane] as u32 & 0xFFFF,
-            };
-            if mask & !all != 0
-                || (mask.count_ones() == 1 && mask >> at.rank & 1 == 1 && barrier.rank != at.rank)
-            {
-                let message = format!(
-                    "a bulk copy to the CTAs {mask:#b} of {} with its mbarrier in rank {}",
-                    env.ctas.len(),
-                    barrier.rank
-                );
-                env.report(&origin, ReportKind::IllegalOperand, lane as u32, None, message);
-                return;
-            }
-            for rank in lanes_of(mask) {
-                good &=
-                    inside(lanes, lane, env, ClusterAddress { rank: rank as u32, offset: at.offset }, bytes);
-            }
-            if !good {
-                return;
-            }
-            let work = Load { from: side, shared: at.offset, barrier: barrier.offset, mask };
-            let id = env.issue(&origin, bulk_queue(lanes.warp, lane), None, Box::new(work));
-            for rank in lanes_of(mask) {
-                touch(env, &origin, id, ClusterAddress { rank: rank as u32, offset: at.offset }, bytes, true);
-            }
-        }
-        BulkDirection::Store => {
-            good &= inside(lanes, lane, env, at, bytes);
-            if !good {
-                return;
-            }
-            let group = env.units.bulk_groups.entry(lanes.warp.id).or_insert([1; 32])[lane];
-            let queue = bulk_queue(lanes.warp, lane);
-            let work = StoreRead { from: at, to: side, reduction, queue, group };
-            let id = env.issue(&origin, read_queue(lanes.warp, lane), Some(group), Box::new(work));
-            touch(env, &origin, id, at, bytes, false);
-        }
-        BulkDirection::Across { .. } => unreachable!("it has no global side"),
-    }
-}
-
-fn start_across(
-    lanes: &mut LanesOf<'_, '_>,
-    lane: usize,
-    env: &mut Env<'_>,
-    direction: &BulkDirection,
-    (from, to): (u64, u64),
-    bytes: u32,
-    reduction: Option<(Reduction, ReductionType)>,
-) {
-    let BulkDirection::Across { barrier } = direction else { return };
-    let origin = lanes.origin_of(lane);
-    let Some(from) = place_of(lanes, lane, env, from) else { return };
-    let Some(to) = place_of(lanes, lane, env, to) else { return };
-    let Some(barrier) = barrier_of(lanes, lane, env, *barrier) else { return };
-    let mut good = aligned(lanes, lane, env, "size", u64::from(bytes), 16);
-    for at in [from, to] {
-        good &= aligned(lanes, lane, env, "shared address", u64::from(at.offset), 16);
-        good &= inside(lanes, lane, env, at, bytes);
-    }
-    if !good {
-        return;
-    }
-    let work = Across { from, to, bytes, barrier, reduction };
-    let id = env.issue(&origin, bulk_queue(lanes.warp, lane), None, Box::new(work));
-    touch(env, &origin, id, from, bytes, false);
-    touch(env, &origin, id, to, bytes, true);
-}
-
-fn touch(env: &mut Env<'_>, origin: &Origin, id: u64, at: ClusterAddress, bytes: u32, writes: bool) {
-    let footprint = Footprint::Range { start: at.offset, bytes };
-    env.event(origin, &Event::AsyncTouch { id, rank: at.rank, footprint, writes });
 }

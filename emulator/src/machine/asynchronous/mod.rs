@@ -5,6 +5,7 @@
 //! going to touch ([`Event::AsyncTouch`]), and at its effect what it touched ([`crate::memory::Access`], proxy `Async`).
 
 mod barriers;
+mod bulk;
 mod cluster;
 mod copies;
 
@@ -139,7 +140,7 @@ pub fn execute(
         | AsyncOp::Tensor { .. }
         | AsyncOp::Prefetch { .. }
         | AsyncOp::BulkCommit
-        | AsyncOp::BulkWait { .. } => copies::execute(op, &mut lanes, env),
+        | AsyncOp::BulkWait { .. } => bulk::execute(op, &mut lanes, env),
         AsyncOp::ClusterArrive { .. } | AsyncOp::ClusterWait { .. } | AsyncOp::SetMaxNreg { .. } => {
             cluster::execute(op, &mut lanes, env)
         }
