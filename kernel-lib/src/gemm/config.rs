@@ -111,8 +111,8 @@ impl Config {
         Config { algorithm: Algorithm::Tiled, rows, block_n, block_k, swizzle, num_warps, num_stages }
     }
 
-    /// The config for a launch that stores `output_bits` wide elements. Beside the sums of a tile of 128 × 128 there are no registers for as
-    /// many f32 elements that are added to them.
+    /// The config for a launch that stores `output_bits` wide elements. Beside the sums of a tile of 128 × 128 there are no registers
+    /// for as many f32 elements that are added to them.
     pub fn with_epilogue(self, output_bits: u32, numerics: Numerics) -> Config {
         let adds_tile = numerics.residual || numerics.accumulate;
         if output_bits == 32 && adds_tile && self.rows * self.block_n == 128 * 128 {

@@ -5,7 +5,8 @@ use tegula::prelude::*;
 use super::config::Config;
 use super::options::{Numerics, Output, multiply};
 
-/// y = x · wᵀ + what the options add, a tile of `config.rows` × `config.block_n` a program.  x: [m, k]; w: [n, k]; bias: [n]; residual, y: [m, n].
+/// y = x · wᵀ + what the options add, a tile of `config.rows` × `config.block_n` a program.  x: [m, k]; w: [n, k]; bias: [n]; residual,
+/// y: [m, n].
 ///
 /// Programs are numbered in groups of `config.swizzle` rows of tiles, so that those that run together share weights in the L2 cache.
 #[kernel(num_warps = config.num_warps, num_stages = config.num_stages)]

@@ -1,7 +1,7 @@
 //! Matrix product with K-major weights, as models store them: y = x · wᵀ, and what an epilogue adds.
 //!
-//! Sums are f32, of exact products for f16 and bf16, of IEEE f32 products for f32 unless [`GemmOptions::tf32`] is said; the order of a sum is not
-//! specified. The result is rounded once, when it is stored.
+//! Sums are f32, of exact products for f16 and bf16, of IEEE f32 products for f32 unless [`GemmOptions::tf32`] is said; the order of a
+//! sum is not specified. The result is rounded once, when it is stored.
 //!
 //! Few rows are limited by reading the weights: there a kernel without dots reads each once and splits K over the threads of a program
 //! ([`kernel::gemv`]). K is never split over programs, which would take a second launch, or atomics and with them the same result every

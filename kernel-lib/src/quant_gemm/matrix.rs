@@ -11,14 +11,15 @@
 //! | minimums | `[N / 64, K / 32, 64]` | f16, as they were |
 //!
 //! What that is good for:
-//! * A program works on a panel, or half of one. It reads one stretch of memory from its start to its end, in 16-byte pieces whatever K is, and a
-//!   tile takes any number of groups without waste.
-//! * A byte's two 4-bit codes belong to one column of the output and one group, so that unpacking is a mask and a shift: nothing changes threads.
+//! * A program works on a panel, or on some columns of one. It reads one stretch of memory from its start to its end, in 16-byte pieces whatever K
+//!   is, and a tile takes any number of groups without waste.
+//! * A byte's two 4-bit codes belong to one column of the output and one group, so that unpacking is a mask and a shift: nothing
+//!   changes threads.
 //! * A scale applies to a run of rows of the tile, an activation to one row: both broadcast without being stored stretched.
 //! * A dequantised tile is `[K, N]`, what a dot takes as its right-hand side.
 //!
-//! Rejected: turning the whole matrix, without panels. Rows of a tile are then N bytes apart, each in a page of its own: five times slower
-//! on the host for 49152 rows.
+//! Rejected: turning the whole matrix, without panels. Rows of a tile are then N bytes apart, each in a page of its own, which address
+//! translation and prefetching are worst at.
 //!
 //! N is padded to whole panels with weights of 0.
 

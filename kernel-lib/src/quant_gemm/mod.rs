@@ -22,10 +22,11 @@
 //! ```
 //!
 //! # Numerics
-//! For up to [`config::FEW_ROWS`] rows sums are f32, of products with activations that are not rounded, and a scale is applied to the sum of
-//! its group. For more rows weights are dequantised in f32 and rounded to the type of the activations, as tensor cores ask for: nothing
-//! is lost for f32; with bf16 a weight has 8 digits, with f16 it has 11, and is infinite beyond 65504. Dots of f32 are IEEE f32 unless
-//! [`GemmOptions::tf32`] is said. A scale that is infinite or NaN gives results that are not finite.
+//! For few rows ([`config::FEW_ROWS`] on the host; on GPUs as many of f32, 4 of f16 and bf16, 2 of a gated unit) sums are f32, of products
+//! with activations that are not rounded, and a scale is applied to the sum of its group. For more rows weights are dequantised in f32
+//! and rounded to the type of the activations, as tensor cores ask for: nothing is lost for f32; with bf16 a weight has 8 digits, with f16
+//! it has 11, and is infinite beyond 65504. Dots of f32 are IEEE f32 unless [`GemmOptions::tf32`] is said. A scale that is infinite or
+//! NaN gives results that are not finite.
 
 pub mod config;
 pub mod format;

@@ -32,7 +32,8 @@ fn random_blocks(format: Format, [n, k]: [usize; 2], rng: &mut Rng) -> Vec<u8> {
     blocks
 }
 
-/// |d| · |q| (+ |m|) in place of each weight: what rounding errors are relative to. Those of Q4_1 are relative to the two parts, which may cancel.
+/// |d| · |q| (+ |m|) in place of each weight: what rounding errors are relative to. Those of Q4_1 are relative to the two parts, which may
+/// cancel.
 fn magnitudes(format: Format, blocks: &[u8]) -> Vec<f64> {
     let mut blocks = blocks.to_vec();
     for block in blocks.chunks_exact_mut(format.block_bytes()) {

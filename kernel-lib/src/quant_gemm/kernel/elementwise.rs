@@ -83,9 +83,9 @@ fn repeated(plane: View<f16, 3>, at: Place, tile: [usize; 3]) -> Tile<f32> {
     numbers.reshape(tile).cast::<f32>()
 }
 
-/// Adds a tile of sums up along K, in the order in which it is cheap: what one thread holds, then over the lanes of a warp, then over warps. A
-/// single sum over all of it would have every warp read the partial sums of all others, 16 columns for each lane; a dot with ones brings them
-/// together once.
+/// Adds a tile of sums up along K, in the order in which it is cheap: what one thread holds, then over the lanes of a warp, then over
+/// warps. A single sum over all of it would have every warp read the partial sums of all others, 16 columns for each lane; a dot with
+/// ones brings them together once.
 fn fold(sums: Tile<f32>, config: Config) -> Tile<f32> {
     let Config { block_n, num_warps, .. } = config;
     let (lanes, warps) = (32 * CODES_PER_LOAD / block_n, num_warps as usize);

@@ -80,8 +80,8 @@ fn place<O: Float>(y: ViewMut<O, 2>, config: Config) -> (Scalar<i32>, Scalar<i32
     (tile_m * rows as i32, tile_n * block_n as i32)
 }
 
-/// The products of the program's rows of x with `config.block_n` columns of each matrix: for each matrix tiles `[rows, block_n]`, below each
-/// other.
+/// The products of the program's rows of x with `config.block_n` columns of each matrix: for each matrix tiles `[rows, block_n]`, below
+/// each other.
 fn products<T: Float + DotInto<f32>>(
     x: View<T, 2>,
     matrices: &[Planes],
@@ -156,8 +156,8 @@ impl Planes {
     }
 }
 
-/// `lines` lines of 64 elements of a plane, from a group of a panel on: one stretch of memory, and loaded as one, for the host's sake, which
-/// copies a tile's rows one by one.
+/// `lines` lines of 64 elements of a plane, from a group of a panel on: one stretch of memory, and loaded as one, for the host's sake,
+/// which copies a tile's rows one by one.
 fn stretch<T: Element, const R: usize>(plane: View<T, R>, at: Place, lines: usize) -> Tile<T> {
     let (panels, length) = (plane.dim(0), plane.stride(0));
     let flat = View::<T, 2>::from_ptr(plane.base_ptr(), (panels, length), (length, 1));
