@@ -90,6 +90,16 @@ pub enum Event {
         /// The phase that was current.
         phase: u64,
     },
+    /// A lane has initialised an mbarrier.
+    MbarrierInit {
+        /// Which.
+        at: ClusterAddress,
+    },
+    /// A lane has invalidated an mbarrier.
+    MbarrierInval {
+        /// Which.
+        at: ClusterAddress,
+    },
     /// A lane arrives at an mbarrier.
     MbarrierArrive {
         /// Which.

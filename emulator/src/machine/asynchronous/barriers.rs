@@ -98,6 +98,7 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
             for (lane, at) in each_shared(lanes, env, *barrier) {
                 if let Some(new) = init(env, &lanes.origin_of(lane), at, counts[lane] as u32) {
                     env.units.barriers.entry(at.rank).or_default().insert(at.offset, new);
+                    env.event(&lanes.origin_of(lane), &Event::MbarrierInit { at });
                 }
             }
             Flow::Next
@@ -113,6 +114,7 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
                 if let Some(barriers) = env.units.barriers.get_mut(&at.rank) {
                     barriers.remove(&at.offset);
                 }
+                env.event(&origin, &Event::MbarrierInval { at });
             }
             Flow::Next
         }
