@@ -80,7 +80,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     };
     let mut engine = args.model.load(&source, tokens.len() + args.max_tokens)?;
     if !args.chat && tokenizer.is_some() {
-        print!("{prompt}");
+        write!(std::io::stdout().lock(), "{prompt}").written()?;
     }
     let (_, summary) = speaker.say(&mut *engine, &tokens)?;
     report(&summary);
