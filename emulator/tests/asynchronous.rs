@@ -275,6 +275,13 @@ fn faults_in_clusters_are_found() {
             ("%r8, 33, 1", "%r8, 34, 1", Deadlock, ""),
             ("%r8, 33, 1", "%r8, 32, 1", BarrierMisuse, "mbarrier.arrive.release.cluster"),
             ("%r10, %r2, 2;", "%r10, %r2, 4;", OutOfBounds, "st.shared::cluster"),
+            (
+                "[%r10], [%r2], 128, [%r11]",
+                "[%r2], [%r10], 128, [%r3]",
+                IllegalOperand,
+                "cp.async.bulk.shared::cluster.shared",
+            ),
+            ("%p15, [%r3], 0;", "%p15, [%r11], 0;", IllegalOperand, "mbarrier.try_wait"),
             ("barrier.cluster.wait.aligned;\nsetp", "setp", BarrierMisuse, ""),
         ],
     );

@@ -41,6 +41,8 @@ setp.ne.u32 %p1, %r1, 0;
 mbarrier.init.shared.b64 [%r3], 1;
 fence.mbarrier_init.release.cluster;
 mbarrier.arrive.expect_tx.shared.b64 _, [%r3], {bytes};
+prefetch.tensormap [%rd1];
+cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile [%rd1, {{{}}}];
 cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd1, {{{}}}], [%r3];
 READY:
 bar.sync 0;
@@ -64,6 +66,7 @@ END:
 ret;
 }}
 ",
+        registers(10),
         registers(10),
         wait("%r3", "0", "WAIT"),
         registers(15),

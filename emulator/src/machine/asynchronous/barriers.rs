@@ -2,7 +2,7 @@
 
 use super::super::env::Env;
 use super::super::step::Flow;
-use super::{LanesOf, UnitWait, each_shared, wait};
+use super::{LanesOf, UnitWait, each_own, each_shared, wait};
 use crate::asynchronous::{ClusterAddress, Mbarrier, MbarrierFault, Token};
 use crate::decode::asynchronous::{ArriveMode, AsyncOp, WaitPhase};
 use crate::decode::types::{Order, Space};
@@ -95,7 +95,7 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
     match op {
         AsyncOp::MbarrierInit { barrier, count } => {
             let counts = lanes.read(*count);
-            for (lane, at) in each_shared(lanes, env, *barrier) {
+            for (lane, at) in each_own(lanes, env, *barrier) {
                 if let Some(new) = init(env, &lanes.origin_of(lane), at, counts[lane] as u32) {
                     env.units.barriers.entry(at.rank).or_default().insert(at.offset, new);
                     env.event(&lanes.origin_of(lane), &Event::MbarrierInit { at });
@@ -104,7 +104,7 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
             Flow::Next
         }
         AsyncOp::MbarrierInval { barrier } => {
-            for (lane, at) in each_shared(lanes, env, *barrier) {
+            for (lane, at) in each_own(lanes, env, *barrier) {
                 let origin = lanes.origin_of(lane);
                 let balanced = |b: &mut Mbarrier| match b.tx_count() {
                     0 => Ok(()),
@@ -154,10 +154,12 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
                 WaitPhase::Parity(slot) => (slot, false),
             };
             let values = lanes.read(slot);
-            let mut complete = 0;
+            // Lanes that are not asked, because their address is wrong, go on.
+            let mut complete = lanes.exec;
             let mut missing: Vec<MbarrierWait> = vec![];
-            for (lane, at) in each_shared(lanes, env, *barrier) {
+            for (lane, at) in each_own(lanes, env, *barrier) {
                 let origin = lanes.origin_of(lane);
+                complete &= !origin.lanes;
                 let phase = if by_state {
                     Phase::State(Token(values[lane]))
                 } else {

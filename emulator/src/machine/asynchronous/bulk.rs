@@ -235,6 +235,22 @@ fn place_of(lanes: &LanesOf<'_, '_>, lane: usize, env: &mut Env<'_>, address: u6
     shared_address(env, lanes.origin, lane, Space::Shared, inside)
 }
 
+/// Is the place in the lane's own CTA, as this operand's space (`.shared::cta`) demands?
+fn own(lanes: &LanesOf<'_, '_>, lane: usize, env: &mut Env<'_>, at: ClusterAddress, what: &str) -> bool {
+    let good = at.rank == lanes.warp.cta;
+    if !good {
+        let message = format!("the {what} of this copy is in the CTA's own shared memory, not at {at}");
+        env.report(
+            lanes.origin,
+            ReportKind::IllegalOperand,
+            lane as u32,
+            Some(u64::from(at.offset)),
+            message,
+        );
+    }
+    good
+}
+
 fn barrier_of(
     lanes: &mut LanesOf<'_, '_>,
     lane: usize,
@@ -265,7 +281,8 @@ fn start(
         good &= aligned(lanes, lane, env, "global address", address, 16);
     }
     match direction {
-        BulkDirection::Load { barrier, mask, .. } => {
+        BulkDirection::Load { barrier, mask, own: own_only } => {
+            good &= !own_only || own(lanes, lane, env, at, "destination");
             let Some(barrier) = barrier_of(lanes, lane, env, *barrier) else { return };
             let all = u32::MAX >> (32 - env.ctas.len());
             let mask = match mask {
@@ -298,7 +315,7 @@ fn start(
             }
         }
         BulkDirection::Store => {
-            good &= inside(lanes, lane, env, at, bytes);
+            good &= own(lanes, lane, env, at, "source") && inside(lanes, lane, env, at, bytes);
             if !good {
                 return;
             }
@@ -326,7 +343,8 @@ fn start_across(
     let Some(from) = place_of(lanes, lane, env, from) else { return };
     let Some(to) = place_of(lanes, lane, env, to) else { return };
     let Some(barrier) = barrier_of(lanes, lane, env, *barrier) else { return };
-    let mut good = aligned(lanes, lane, env, "size", u64::from(bytes), 16);
+    let mut good = own(lanes, lane, env, from, "source");
+    good &= aligned(lanes, lane, env, "size", u64::from(bytes), 16);
     for at in [from, to] {
         good &= aligned(lanes, lane, env, "shared address", u64::from(at.offset), 16);
         good &= inside(lanes, lane, env, at, bytes);

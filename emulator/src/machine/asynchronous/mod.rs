@@ -251,6 +251,28 @@ fn each_shared(
         .collect()
 }
 
+/// As [`each_shared`], for what works on the CTA's own mbarriers only: `init`, `inval`, waits.
+fn each_own(
+    lanes: &mut LanesOf<'_, '_>,
+    env: &mut Env<'_>,
+    addr: SharedAddr,
+) -> Vec<(usize, ClusterAddress)> {
+    let mut places = each_shared(lanes, env, addr);
+    let own = lanes.warp.cta;
+    if let Some(&(lane, at)) = places.iter().find(|(_, at)| at.rank != own) {
+        let message = format!("the mbarrier at {at} belongs to another CTA: it can only be arrived at");
+        env.report(
+            lanes.origin,
+            ReportKind::IllegalOperand,
+            lane as u32,
+            Some(u64::from(at.offset)),
+            message,
+        );
+        places.retain(|(_, at)| at.rank == own);
+    }
+    places
+}
+
 /// Waits for something of these units.
 fn wait(wait: UnitWait) -> Flow {
     Flow::Wait(Wait::Unit(wait))
