@@ -69,11 +69,8 @@ pub(super) fn load(
         let access =
             Access { kind, space, bytes, align: bytes, lanes, addresses: at, order: op.order, proxy };
         let good = env.check(origin, &access, Some(warp));
-        for lane in lanes_of(good) {
-            for (i, value) in values[..slots.len()].iter_mut().enumerate() {
-                value[lane] =
-                    env.load(space, Some(warp), lane, at[lane] + i as u64 * u64::from(piece), piece);
-            }
+        for (i, value) in values[..slots.len()].iter_mut().enumerate() {
+            env.load_lanes(space, warp, good, at, i as u64 * u64::from(piece), piece, value);
         }
     });
     for (slot, value) in slots.iter().zip(&mut values) {

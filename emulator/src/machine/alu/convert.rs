@@ -2,7 +2,7 @@
 
 use crate::decode::op::{Convert, Slot};
 use crate::decode::truncate;
-use crate::decode::types::Type;
+use crate::decode::types::{Rounding, Type};
 use crate::machine::frame::{Frame, Lanes};
 use crate::numerics::{Format, Overflow, decode, double, round, round_to_odd};
 
@@ -25,6 +25,11 @@ pub(super) fn scalar(c: &Convert, f: &mut Frame, d: Slot, a: Slot, exec: u32) {
             let x = f32::from_bits((a as u32) << 16);
             u64::from(if x.is_nan() { 0x7FFF_FFFF } else { x.to_bits() })
         }),
+        (Type::Bf16, Type::F32)
+            if c.rounding == Rounding::NearestEven && !(c.relu || c.satfinite || c.ftz || c.sat) =>
+        {
+            a.map(bf16)
+        }
         (Type::E4m3x2 | Type::E5m2x2, Type::F16x2 | Type::Bf16x2) => {
             let from = half_format(c.from);
             a.map(|a| {
@@ -52,9 +57,19 @@ pub(super) fn pair(c: &Convert, f: &mut Frame, d: Slot, a: Slot, b: Slot, exec: 
         Type::F16x2 | Type::Bf16x2 => (half_format(c.to), 16),
         to => (narrow_format(to), 8),
     };
+    if c.to == Type::Bf16x2 && c.rounding == Rounding::NearestEven && !(c.relu || c.satfinite || c.ftz) {
+        let out = std::array::from_fn(|i| bf16(a[i]) << 16 | bf16(b[i]));
+        return f.write(d, exec, &out);
+    }
     let part = |x: u64| u64::from(to_float(c, from_f32(c, x), format));
     let out = std::array::from_fn(|i| part(a[i]) << bits | part(b[i]));
     f.write(d, exec, &out);
+}
+
+/// An f32 to the nearest bf16: half a unit, less the tie's odd bit, carries where it must; infinities stay, and what overflows becomes one.
+fn bf16(bits: u64) -> u64 {
+    let x = bits as u32;
+    if x & 0x7FFF_FFFF > 0x7F80_0000 { 0x7FFF } else { u64::from((x + 0x7FFF + (x >> 16 & 1)) >> 16) }
 }
 
 fn half_format(ty: Type) -> Format {
@@ -163,4 +178,25 @@ fn float_to_int(c: &Convert, to: Type, from: Type, x: f64) -> u64 {
 fn sign_bit(to: Type) -> u64 {
     let bit = 1u64 << (to.bits() - 1);
     if to.is_signed() { bit.wrapping_neg() } else { bit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_way_to_bf16_is_the_long_one() {
+        for high in 0..=0xFFFFu32 {
+            for low in [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF] {
+                let x = high << 16 | low;
+                let long = round(
+                    f64::from(f32::from_bits(x)),
+                    Format::Bf16,
+                    Rounding::NearestEven,
+                    Overflow::Infinity,
+                );
+                assert_eq!(bf16(u64::from(x)), u64::from(long), "{x:#x}");
+            }
+        }
+    }
 }
