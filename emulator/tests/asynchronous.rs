@@ -75,6 +75,7 @@ fn faults_in_bulk_copies_are_found() {
                 BarrierMisuse,
                 "overwritten",
             ),
+            ("fence.mbarrier_init.release.cluster;", "", BarrierMisuse, "no fence.mbarrier_init"),
             ("st.shared.u32 [%r4]", "st.shared.u32 [%r3+4]", BarrierMisuse, "st.shared"),
             ("[%r2], [%rd1], 1024", "[%r2+15424], [%rd1], 1024", BarrierMisuse, "cp.async.bulk"),
             ("cp.async.bulk.commit_group;", "", Leak, store),

@@ -35,7 +35,15 @@ const WGMMA: &str = "wgmma.mma_async";
 const TRY: &str = "mbarrier.try_wait.parity.shared.b64 P1,";
 
 /// Of `k_p256`. Full barriers are waited for with parity `%r331`, empty ones with `%r186`.
-const MUTANTS: [Mutant; 18] = [
+const MUTANTS: [Mutant; 19] = [
+    mutant(
+        "no fence behind the initialisation of mbarriers",
+        "fence.mbarrier_init.release.cluster;",
+        0,
+        "",
+        BarrierMisuse,
+        "no fence.mbarrier_init",
+    ),
     mutant(
         "no wait for a full slot in the loop",
         "try_wait.parity.shared.b64 P1, [%r162], %r331, %r163",

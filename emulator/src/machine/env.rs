@@ -260,7 +260,9 @@ impl<'a> Env<'a> {
                     self.out_of_bounds(origin, access, lane);
                     return false;
                 };
-                !reads || shared.memory.is_written(at, access.bytes)
+                let written = !reads || shared.memory.is_written(at, access.bytes);
+                self.check_alive(origin, (address >> RANK_SHIFT) as u32, lane as u32, address);
+                written
             }
             Space::Local => {
                 let place = local.and_then(|w| Some((w, w.local_index(lane, address, bytes)?)));
@@ -293,6 +295,17 @@ impl<'a> Env<'a> {
             self.unwritten(origin, access, lane);
         }
         true
+    }
+
+    /// Reports an access to the shared memory of another CTA of the cluster that has ended: its memory may be another kernel's by now.
+    #[inline]
+    pub fn check_alive(&mut self, origin: &Origin, rank: u32, lane: u32, address: u64) {
+        if rank != origin.cta && self.ctas[rank as usize].live.iter().all(|&live| live == 0) {
+            let message = format!(
+                "shared memory of CTA rank {rank} is accessed at {address:#x} after that CTA has ended"
+            );
+            self.report(origin, ReportKind::OutOfBounds, lane, Some(address), message);
+        }
     }
 
     fn bank(&self, space: Space) -> &'a [u8] {

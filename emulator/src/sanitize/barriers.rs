@@ -1,10 +1,13 @@
-//! The sanitizer of mbarrier objects' memory: between `mbarrier.init` and `mbarrier.inval`, their 8 bytes belong to mbarrier instructions (PTX ISA
-//! 9.7.13.15.1, "performing any non-mbarrier operation on it is undefined").
+//! The sanitizer of mbarrier objects.
+//!
+//! Between `mbarrier.init` and `mbarrier.inval`, their 8 bytes belong to mbarrier instructions (PTX ISA 9.7.13.15.1, "performing any non-mbarrier
+//! operation on it is undefined"). And other CTAs and the asynchronous proxy see an object only once the thread that initialised it has fenced:
+//! `fence.mbarrier_init`, any fence of cluster scope or wider, or `fence.proxy.async` (9.7.13.4).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::asynchronous::ClusterAddress;
-use crate::decode::types::Space;
+use crate::decode::types::{Scope, Space};
 use crate::memory::window::RANK_SHIFT;
 use crate::memory::{Access, AccessKind};
 use crate::observe::{Event, Finding, Findings, Observer, Origin};
@@ -16,14 +19,35 @@ const BYTES: u64 = 8;
 /// Watches a cluster.
 #[derive(Default)]
 pub struct BarrierMemory {
-    /// Addresses of those that are initialised, with the CTA's rank on top.
-    live: BTreeSet<u64>,
+    /// Addresses of those that are initialised, with the CTA's rank on top, and who has initialised them, unless that has been fenced.
+    live: BTreeMap<u64, Option<Origin>>,
 }
 
 impl BarrierMemory {
     /// The first live mbarrier among these bytes.
     fn hit(&self, start: u64, bytes: u64) -> Option<u64> {
-        self.live.range(start.saturating_sub(BYTES - 1)..start + bytes).next().copied()
+        self.live.range(start.saturating_sub(BYTES - 1)..start + bytes).next().map(|(&at, _)| at)
+    }
+
+    /// Lanes fence: what they have initialised is there for all.
+    fn publish(&mut self, origin: &Origin) {
+        let same = |by: &Origin| by.warp == origin.warp && by.lanes & origin.lanes != 0;
+        self.live.values_mut().filter(|by| by.is_some_and(|by| same(&by))).for_each(|by| *by = None);
+    }
+
+    /// Another CTA, or the asynchronous proxy, uses an object.
+    fn used(&mut self, origin: &Origin, at: ClusterAddress, findings: &mut Findings) {
+        let Some(by) = self.live.get_mut(&address(at)).and_then(Option::take) else { return };
+        findings.push(Finding {
+            kind: ReportKind::BarrierMisuse,
+            origin: *origin,
+            lane: origin.lanes.trailing_zeros(),
+            address: Some(address(at)),
+            message: format!(
+                "the mbarrier at {at} is used from outside of its CTA's threads, but no fence.mbarrier_init has followed its initialisation"
+            ),
+            other: Some((by, by.lanes.trailing_zeros())),
+        });
     }
 }
 
@@ -56,14 +80,18 @@ impl Observer for BarrierMemory {
         }
     }
 
-    fn event(&mut self, _origin: &Origin, event: &Event, _findings: &mut Findings) {
+    fn event(&mut self, origin: &Origin, event: &Event, findings: &mut Findings) {
         match *event {
             Event::MbarrierInit { at } => {
-                self.live.insert(address(at));
+                self.live.insert(address(at), Some(*origin));
             }
             Event::MbarrierInval { at } => {
                 self.live.remove(&address(at));
             }
+            Event::ProxyFence => self.publish(origin),
+            Event::Fence { order } if order.scope >= Scope::Cluster => self.publish(origin),
+            Event::AsyncTold { at, .. } => self.used(origin, at, findings),
+            Event::MbarrierArrive { at, .. } if at.rank != origin.cta => self.used(origin, at, findings),
             _ => {}
         }
     }

@@ -43,6 +43,7 @@ impl Env<'_> {
         at: ClusterAddress,
         operation: impl FnOnce(&mut Mbarrier) -> Result<T, MbarrierFault>,
     ) -> Option<(T, u64)> {
+        self.check_alive(origin, at.rank, origin.lanes.trailing_zeros(), u64::from(at.offset));
         let barrier = self.units.barriers.get_mut(&at.rank).and_then(|b| b.get_mut(&at.offset));
         let message = match barrier {
             Some(barrier) => {
