@@ -58,6 +58,12 @@ impl ByteMemory {
     #[inline]
     pub fn store(&mut self, at: usize, bytes: u32, value: u64) {
         let n = bytes as usize;
+        if n == 4 {
+            // Most stores; a constant length is one move each.
+            self.bytes[at..at + 4].copy_from_slice(&(value as u32).to_le_bytes());
+            self.written[at..at + 4].copy_from_slice(&[1; 4]);
+            return;
+        }
         self.bytes[at..at + n].copy_from_slice(&value.to_le_bytes()[..n]);
         self.written[at..at + n].fill(1);
     }
@@ -65,7 +71,10 @@ impl ByteMemory {
     /// Have all of these bytes been written?
     #[inline]
     pub fn is_written(&self, at: usize, bytes: u32) -> bool {
-        self.written[at..at + bytes as usize].iter().all(|&w| w != 0)
+        let flags = &self.written[at..at + bytes as usize];
+        // Words are most of it: four flags at a time.
+        let (words, rest) = flags.as_chunks::<4>();
+        words.iter().all(|w| *w == [1; 4]) && rest.iter().all(|&w| w != 0)
     }
 
     /// The bytes themselves.
