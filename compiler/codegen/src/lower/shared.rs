@@ -6,7 +6,7 @@
 
 use melior::ir::{Type, ValueLike};
 use tegula_ir::kernel::{Op, Value};
-use tegula_ir::layout::{LinearLayout, Space, TileDims, access_offsets, coalesced_blocked, vector_access};
+use tegula_ir::layout::{LinearLayout, Space, TileDims, access_offsets, coalesced_copy, vector_access};
 use tegula_ir::op::Opcode;
 use tegula_ir::transform::plan_shared_memory::slot_bytes;
 use tegula_ir::types::SharedType;
@@ -327,7 +327,7 @@ impl<'c> Lowering<'c, '_> {
     /// Which thread copies what: as a coalesced load would.
     fn copy_layout(&self, ring: SharedType, order: &[usize], vector: u32) -> LinearLayout {
         let bits = ring.elem.bits().max(8);
-        coalesced_blocked(ring.shape.dims(), order, bits, self.kernel.hints.num_warps, vector)
+        coalesced_copy(ring.shape.dims(), order, bits, self.kernel.hints.num_warps, vector)
             .without_redundant_registers()
     }
 

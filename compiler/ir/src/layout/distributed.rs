@@ -89,6 +89,30 @@ pub fn coalesced_blocked(
     num_warps: u32,
     max_vec_elems: u32,
 ) -> LinearLayout {
+    coalesced_at_least(1, shape, order, elem_bits, num_warps, max_vec_elems)
+}
+
+/// As [`coalesced_blocked`] for asynchronous copies, which move 4 bytes or more: threads of a tile that is too small for all of them
+/// repeat what others hold. (`max_vec_elems` is that many bytes at least: what is aligned to less cannot be copied so.)
+#[must_use]
+pub fn coalesced_copy(
+    shape: &[u32],
+    order: &[usize],
+    elem_bits: u32,
+    num_warps: u32,
+    max_vec_elems: u32,
+) -> LinearLayout {
+    coalesced_at_least((32 / elem_bits.max(1)).max(1), shape, order, elem_bits, num_warps, max_vec_elems)
+}
+
+fn coalesced_at_least(
+    least: u32,
+    shape: &[u32],
+    order: &[usize],
+    elem_bits: u32,
+    num_warps: u32,
+    max_vec_elems: u32,
+) -> LinearLayout {
     let rank = shape.len();
     let ones: Coords = SmallVec::from_elem(1, rank);
     let (mut size, mut threads, mut warps) = (ones.clone(), ones.clone(), ones);
@@ -101,7 +125,7 @@ pub fn coalesced_blocked(
     }
     let elements: u64 = shape.iter().map(|&e| u64::from(e)).product();
     let share = (elements / (32 * u64::from(num_warps))).clamp(1, 128) as u32;
-    let widest = (128 / elem_bits.max(1)).max(1).min(max_vec_elems.max(1)).min(share);
+    let widest = (128 / elem_bits.max(1)).max(1).min(max_vec_elems.max(1)).min(share.max(least));
     size[order[0]] = (1 << widest.ilog2()).min(shape[order[0]]);
 
     let (mut lanes_left, mut warps_left) = (32, num_warps);

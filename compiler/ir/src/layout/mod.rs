@@ -68,8 +68,8 @@ mod tests;
 pub use convert::{Conversion, SharedPlan, plan_conversion, plan_shared, plan_shuffle};
 pub use dims::{Coords, MAX_RANK, TileDims};
 pub use distributed::{
-    blocked, coalesced_blocked, ldmatrix_tile, mma_m8n8_acc, mma_m16n8_acc, mma_operand_a, mma_operand_b,
-    wgmma_acc, wgmma_operand_a,
+    blocked, coalesced_blocked, coalesced_copy, ldmatrix_tile, mma_m8n8_acc, mma_m16n8_acc, mma_operand_a,
+    mma_operand_b, wgmma_acc, wgmma_operand_a,
 };
 pub use f2::{Columns, Echelon, apply_columns};
 pub use linear::{LayoutBuilder, LinearLayout, Space};

@@ -65,3 +65,18 @@ fn vectors_are_aligned_runs_and_owners_are_unique() {
         }
     }
 }
+
+/// An asynchronous copy moves 4 bytes or more, also where the tile has fewer elements than that for each thread.
+#[test]
+fn copies_of_small_tiles_are_of_four_bytes() {
+    for bits in [8, 16, 32, 64] {
+        for shape in [[8, 16], [1, 16], [16, 8], [4, 4], [64, 64]] {
+            for num_warps in [1, 4, 8] {
+                let layout = coalesced_copy(&shape, &[1, 0], bits, num_warps, 128 / bits);
+                let vector = vector_access(&layout.without_redundant_registers(), 1, 128 / bits);
+                let bytes = vector.vectors().next().unwrap().len() as u32 * bits / 8;
+                assert!(bytes >= 4, "{bytes} bytes of {shape:?} with {bits} bits and {num_warps} warps");
+            }
+        }
+    }
+}
