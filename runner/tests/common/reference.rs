@@ -8,17 +8,26 @@ use tegula_runner::{ModelWeights, Part};
 pub struct Arithmetic {
     /// Activations, when they are stored.
     pub store: fn(f64) -> f64,
+    /// Weights of products: a dot takes both operands in one type, so that many rows meet weights in the activations' type.
+    pub weight: fn(f64) -> f64,
     /// Sums, at each addition; and the residual stream.
     pub sum: fn(f64) -> f64,
 }
 
 /// Exact, as far as f64 is.
-pub const F64: Arithmetic = Arithmetic { store: |x| x, sum: |x| x };
+pub const F64: Arithmetic = Arithmetic { store: |x| x, weight: |x| x, sum: |x| x };
 /// All in f32.
-pub const F32: Arithmetic = Arithmetic { store: |x| f64::from(x as f32), sum: |x| f64::from(x as f32) };
-/// Activations in bf16, sums in f32.
-pub const BF16: Arithmetic =
-    Arithmetic { store: |x| half::bf16::from_f64(x).to_f64(), sum: |x| f64::from(x as f32) };
+pub const F32: Arithmetic = Arithmetic { store: single, weight: single, sum: single };
+/// Activations and weights in bf16, sums in f32.
+pub const BF16: Arithmetic = Arithmetic { store: brain, weight: brain, sum: single };
+
+fn single(x: f64) -> f64 {
+    f64::from(x as f32)
+}
+
+fn brain(x: f64) -> f64 {
+    half::bf16::from_f64(x).to_f64()
+}
 
 /// The weights, dequantised.
 pub struct Reference {
@@ -79,7 +88,9 @@ impl Reference {
     /// The logits at each position, `[tokens][vocab]`.
     pub fn logits(&self, tokens: &[u32], arithmetic: Arithmetic) -> Vec<Vec<f64>> {
         let Config { hidden, heads, kv_heads, head_dim, .. } = self.config;
-        let Arithmetic { store, sum } = arithmetic;
+        let Arithmetic { store, sum, .. } = arithmetic;
+        // What is used in f32, whatever activations are stored in.
+        let unrounded = Arithmetic { store: sum, ..arithmetic };
         let eps = f64::from(self.config.norm_eps);
         let rows = tokens.iter().map(|&token| {
             let row = &self.embedding[token as usize * hidden..][..hidden];
@@ -121,8 +132,8 @@ impl Reference {
                 }
                 add(residual, &product(&attended, &layer.output, None, arithmetic));
                 let normed = norm(residual, &layer.feed_forward_norm, eps, arithmetic);
-                let gate = product(&normed, &layer.gate, None, Arithmetic { store: sum, sum });
-                let up = product(&normed, &layer.up, None, Arithmetic { store: sum, sum });
+                let gate = product(&normed, &layer.gate, None, unrounded);
+                let up = product(&normed, &layer.up, None, unrounded);
                 let gated: Vec<f64> =
                     gate.iter().zip(&up).map(|(g, u)| store(g / (1.0 + (-g).exp()) * u)).collect();
                 add(residual, &product(&gated, &layer.down, None, arithmetic));
@@ -130,7 +141,7 @@ impl Reference {
         }
         let head = |residual: &Vec<f64>| {
             let normed = norm(residual, &self.output_norm, eps, arithmetic);
-            product(&normed, &self.output, None, Arithmetic { store: sum, sum })
+            product(&normed, &self.output, None, unrounded)
         };
         residual.iter().map(head).collect()
     }
@@ -149,17 +160,22 @@ impl Reference {
     }
 }
 
-fn norm(x: &[f64], weight: &[f64], eps: f64, Arithmetic { store, sum }: Arithmetic) -> Vec<f64> {
+fn norm(x: &[f64], weight: &[f64], eps: f64, Arithmetic { store, sum, .. }: Arithmetic) -> Vec<f64> {
     let squares = x.iter().fold(0.0, |s, x| sum(s + x * x));
     let scale = sum(1.0 / (squares / x.len() as f64 + eps).sqrt());
     x.iter().zip(weight).map(|(x, w)| store(sum(x * scale) * w)).collect()
 }
 
 /// y = w · x + bias, with a row of `w` for each element of y.
-fn product(x: &[f64], w: &[f64], bias: Option<&[f64]>, Arithmetic { store, sum }: Arithmetic) -> Vec<f64> {
+fn product(
+    x: &[f64],
+    w: &[f64],
+    bias: Option<&[f64]>,
+    Arithmetic { store, weight, sum }: Arithmetic,
+) -> Vec<f64> {
     let rows = w.chunks_exact(x.len()).enumerate();
     let row = |(i, w): (usize, &[f64])| {
-        let dot = x.iter().zip(w).fold(0.0, |s, (x, w)| sum(s + x * w));
+        let dot = x.iter().zip(w).fold(0.0, |s, (x, w)| sum(s + x * weight(*w)));
         store(sum(dot + bias.map_or(0.0, |bias| bias[i])))
     };
     rows.map(row).collect()
