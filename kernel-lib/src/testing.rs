@@ -5,9 +5,21 @@ use tegula::runtime::{Device, Tensor, TensorView, TensorViewMut};
 
 use crate::Error;
 
-/// The host device that reports two programs storing to one element.
-pub fn host() -> Device {
-    tegula::device("host:races").expect("the host device is always there")
+/// The device under test: the host that reports two programs storing to one element, or what `TEGULA_TEST_DEVICE` names; `cuda` and `emulated` take
+/// a build with the feature `jit`.
+pub fn device() -> Device {
+    open("host:races")
+}
+
+/// As [`device`], for larger cases: on the host without the bookkeeping of who stored where.
+pub fn fast_device() -> Device {
+    open("host")
+}
+
+fn open(default: &str) -> Device {
+    let named = std::env::var("TEGULA_TEST_DEVICE").ok().filter(|name| !name.is_empty());
+    let name = named.as_deref().unwrap_or(default);
+    tegula::device(name).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// A reproducible stream of numbers (SplitMix64).

@@ -4,11 +4,12 @@
 //! built in the release profile and stripped; a binary built on Debian 12 runs on any later Debian or Ubuntu. The
 //! archive is `tar` + `xz`, which every distribution and every Python unpacks.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use crate::machine::Machine;
@@ -19,6 +20,15 @@ use crate::workspace::{Workspace, run};
 const CONTENTS: &[Item] = &[
     Item::Program { package: "tegula-conformance-gpu", kind: Kind::Test, name: "gpu", to: "gpu-tests" },
     Item::Program { package: "tegula", kind: Kind::Bench, name: "gpu", to: "gpu-bench" },
+    Item::Program {
+        package: "tegula-kernels",
+        kind: Kind::UnitTests,
+        name: "tegula_kernels",
+        to: "kernel-tests",
+    },
+    Item::Program { package: "tegula-runner", kind: Kind::Test, name: "random_models", to: "runner-tests" },
+    Item::Program { package: "tegula-runner", kind: Kind::Test, name: "smollm2", to: "smollm2-tests" },
+    Item::Program { package: "tegula-runner", kind: Kind::Bin, name: "tegula-runner", to: "tegula-runner" },
     // Kernels are compiled where they run, for the GPU that is there.
     Item::Tool("ptxas"),
 ];
@@ -28,8 +38,18 @@ const RUN: &[Run] = &[
     Run { name: "examples", command: "gpu-tests examples/" },
     Run { name: "runtime", command: "gpu-tests runtime/" },
     Run { name: "conformance", command: "gpu-tests conformance/" },
+    Run { name: "kernels", command: "TEGULA_TEST_DEVICE=cuda kernel-tests --test-threads 1" },
+    Run { name: "runner", command: "runner-tests" },
+    // The model does not fit in the archive: `TEGULA_SMOLLM2` says where it is. Without it these say that they were skipped.
+    Run { name: "smollm2", command: "smollm2-tests --test-threads 1 --nocapture" },
+    Run { name: "speaks", command: SPEAKS },
     Run { name: "bench", command: "gpu-bench --json \"$OUT/bench.json\"" },
 ];
+
+/// The model's speed on the GPU, as a line of JSON, and what it says.
+const SPEAKS: &str = r#"[ -n "${TEGULA_SMOLLM2:-}" ] || { echo "skipped: TEGULA_SMOLLM2 names no model"; exit 0; }
+tegula-runner bench --device cuda --model "$TEGULA_SMOLLM2" --json --repeat 7 --tokens 128 | tee "$OUT/runner.json" &&
+  tegula-runner generate --device cuda --model "$TEGULA_SMOLLM2" --chat --prompt "What is gravity?" --max-tokens 48"#;
 
 /// The largest archive that is still quickly carried to another machine.
 const LARGEST_ARCHIVE: u64 = 60_000_000;
@@ -48,12 +68,14 @@ enum Item {
 
 /// Which of a package's targets a program is.
 #[allow(dead_code, reason = "which kinds are in use changes with CONTENTS")]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Bin,
     Example,
     Test,
     Bench,
+    /// The tests inside of a library.
+    UnitTests,
 }
 
 /// A line of `run.sh`.
@@ -149,21 +171,35 @@ struct ArtifactTarget {
     kind: Vec<String>,
 }
 
-/// Builds the programs in the release profile, all at once: cargo builds what they share for each selection of packages anew.
+/// Builds the programs in the release profile, as few selections as can be: cargo builds what they share for each selection of packages anew.
+/// Unit tests are one of their own, since `cargo build --lib` builds the library itself.
 fn build(workspace: &Workspace, contents: &[Item]) -> Result<Vec<Artifact>> {
-    let mut cargo = workspace.cargo();
-    cargo.args(["build", "--release", "--message-format=json-render-diagnostics"]);
-    for item in contents {
-        if let Item::Program { package, kind, name, .. } = item {
-            cargo.args(["--package", package, kind.flag(), name]);
+    let mut programs = Vec::new();
+    for (command, unit_tests) in [(&["build"][..], false), (&["test", "--no-run"][..], true)] {
+        let mut cargo = workspace.cargo();
+        cargo.args(command).args(["--release", "--message-format=json-render-diagnostics"]);
+        let mut features = BTreeSet::new();
+        for item in contents {
+            let Item::Program { package, kind, name, .. } = item else { continue };
+            if (*kind == Kind::UnitTests) != unit_tests {
+                continue;
+            }
+            cargo.args(["--package", package, kind.flag()]);
+            if unit_tests {
+                features.insert(format!("{package}/jit"));
+            } else {
+                cargo.arg(name);
+            }
         }
+        for feature in features {
+            cargo.args(["--features", &feature]);
+        }
+        println!("==> {}", crate::workspace::display(&cargo));
+        let output = cargo.stderr(Stdio::inherit()).output()?;
+        ensure!(output.status.success(), "cannot build the programs");
+        programs.extend(artifacts(&String::from_utf8_lossy(&output.stdout)));
     }
-    println!("==> {}", crate::workspace::display(&cargo));
-    let output = cargo.stderr(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        bail!("cannot build the programs");
-    }
-    Ok(artifacts(&String::from_utf8_lossy(&output.stdout)))
+    Ok(programs)
 }
 
 /// What cargo's JSON messages, one a line, say was built.
@@ -187,6 +223,7 @@ impl Kind {
             Kind::Example => "--example",
             Kind::Test => "--test",
             Kind::Bench => "--bench",
+            Kind::UnitTests => "--lib",
         }
     }
 }
@@ -246,7 +283,12 @@ fn pack(folder: &Path, target: &Path) -> Result<PathBuf> {
     let archive = target.join("tegula-gpu-bundle.tar.xz");
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"]);
-    tar.args(["--use-compress-program=xz -T0 -6", "-cf"]).arg(&archive).arg("-C").arg(folder).arg(".");
+    // Most programs link LLVM: a dictionary that spans several of them stores that part once. (Higher presets take minutes for a tenth less.)
+    tar.args(["--use-compress-program=xz -T1 --lzma2=preset=1,dict=512MiB", "-cf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(folder)
+        .arg(".");
     run(&mut tar)?;
     Ok(archive)
 }

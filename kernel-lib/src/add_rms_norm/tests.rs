@@ -5,11 +5,11 @@ use tegula::prelude::*;
 
 use super::reference;
 use crate::rms_norm::tests::relative_bound;
-use crate::testing::{Bound, Padded, Rng, assert_close, host, shown, to_f64};
+use crate::testing::{Bound, Padded, Rng, assert_close, device, shown, to_f64};
 use crate::{Activation, add_rms_norm, residual_add, rms_norm};
 
 fn against_f64<T: Activation, R: Activation, W: Activation>(rows: usize, cols: usize, pad: usize, seed: u64) {
-    let (device, eps) = (host(), 1e-5);
+    let (device, eps) = (device(), 1e-5);
     let mut rng = Rng::new(seed);
     let x = Padded::<T>::random(&device, [rows, cols], pad, &mut rng);
     let mut residual = Padded::<R>::random(&device, [rows, cols], pad + 1, &mut rng);
@@ -44,7 +44,7 @@ fn agrees_with_f64_in_every_type() {
 
 #[test]
 fn fused_is_the_same_as_one_after_the_other() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let mut rng = Rng::new(7);
     let (x, r) = (rng.normals::<bf16>(3 * 100), rng.normals::<bf16>(3 * 100));
@@ -61,7 +61,7 @@ fn fused_is_the_same_as_one_after_the_other() {
 
 #[test]
 fn no_rows_are_no_work_and_what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let x = device.zeros::<f32>(&[2, 8]).unwrap();
     let weight = device.zeros::<f32>(&[8]).unwrap();

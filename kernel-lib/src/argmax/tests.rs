@@ -4,11 +4,11 @@ use expect_test::expect;
 use tegula::prelude::*;
 
 use super::reference;
-use crate::testing::{Padded, Rng, host, shown};
+use crate::testing::{Padded, Rng, device, shown};
 use crate::{Activation, argmax};
 
 fn found<T: Activation>(x: &Padded<T>, rows: usize) -> Vec<i32> {
-    let device = host();
+    let device = device();
     let mut ids = device.from_vec(vec![-77; rows], &[rows]).unwrap();
     argmax(x.view(), &mut ids, &device.stream()).unwrap();
     ids.to_vec().unwrap()
@@ -18,7 +18,7 @@ fn exact<T: Activation>(rows: usize, cols: usize, pad: usize) {
     let mut rng = Rng::new((rows * cols) as u64);
     // Few different values: every row has ties.
     let values: Vec<T> = (0..rows * cols).map(|_| T::from_f64((4.0 * rng.normal()).round())).collect();
-    let x = Padded::of(&host(), &values, [rows, cols], pad);
+    let x = Padded::of(&device(), &values, [rows, cols], pad);
     assert_eq!(found(&x, rows), reference::argmax(&x.values_f64(), cols), "{rows} × {cols}");
 }
 
@@ -45,7 +45,7 @@ fn ties_nan_and_infinities() {
         [-0.0, 0.0, -1.0, -2.0, nan],
         [-3.0, -2.0, -1.0, -1.0, -4.0],
     ];
-    let x = Padded::of(&host(), rows.as_flattened(), [7, 5], 2);
+    let x = Padded::of(&device(), rows.as_flattened(), [7, 5], 2);
     let ids = found(&x, 7);
     assert_eq!(ids, [1, -1, 1, 0, 1, 0, 2]);
     assert_eq!(ids, reference::argmax(&x.values_f64(), 5));
@@ -57,12 +57,12 @@ fn a_tie_across_tiles_goes_to_the_first() {
     values[99_999] = 5.0;
     values[40_000] = 5.0;
     values[39_000] = f32::NAN;
-    assert_eq!(found(&Padded::of(&host(), &values, [1, 100_000], 0), 1), [40_000]);
+    assert_eq!(found(&Padded::of(&device(), &values, [1, 100_000], 0), 1), [40_000]);
 }
 
 #[test]
 fn no_rows_are_no_work_and_what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let mut ids = device.zeros::<i32>(&[2]).unwrap();
     argmax(&device.zeros::<f32>(&[0, 3]).unwrap(), ids.view_mut().slice(0, ..0).unwrap(), &stream).unwrap();

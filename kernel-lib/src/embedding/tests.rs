@@ -4,7 +4,7 @@ use expect_test::expect;
 use tegula::prelude::*;
 
 use super::reference;
-use crate::testing::{Padded, Rng, host, shown, to_f64};
+use crate::testing::{Padded, Rng, device, shown, to_f64};
 use crate::{Activation, embedding, embedding_q8_0};
 
 fn random_ids(rng: &mut Rng, n: usize, vocab: usize) -> Vec<i32> {
@@ -24,7 +24,7 @@ fn rounded<T: Element>(values: Vec<f64>) -> Vec<f64> {
 }
 
 fn gathers<E: Activation, T: Activation>(vocab: usize, cols: usize, tokens: usize, pad: usize) {
-    let device = host();
+    let device = device();
     let mut rng = Rng::new((vocab + cols) as u64);
     let table = Padded::<E>::random(&device, [vocab, cols], pad, &mut rng);
     let ids = random_ids(&mut rng, tokens, vocab);
@@ -54,7 +54,7 @@ fn gathers_rows_in_every_type() {
 }
 
 fn gathers_q8_0<T: Activation>(vocab: usize, cols: usize, tokens: usize, pad: usize) {
-    let device = host();
+    let device = device();
     let mut rng = Rng::new((vocab + cols) as u64);
     let code: Vec<i8> = (0..vocab * cols).map(|_| rng.bits() as i8).collect();
     let codes = device.from_slice(&code, &[vocab, cols]).unwrap();
@@ -81,7 +81,7 @@ fn dequantises_rows_in_every_type() {
 
 #[test]
 fn ids_on_the_device_that_are_not_in_the_table_give_nan() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let ids = [2, -1, 4, i32::MAX, i32::MIN, 0];
     let on_device = device.from_slice(&ids, &[6]).unwrap();
@@ -100,7 +100,7 @@ fn ids_on_the_device_that_are_not_in_the_table_give_nan() {
 
 #[test]
 fn no_ids_are_no_work_and_what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let table = device.zeros::<f32>(&[4, 48]).unwrap();
     let mut y = device.zeros::<f32>(&[2, 48]).unwrap();

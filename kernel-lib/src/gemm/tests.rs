@@ -6,7 +6,7 @@ use tegula::runtime::Device;
 
 use super::config::{Algorithm, Config, MAX_GEMV_ROWS, shapes};
 use super::{gemm_with, reference};
-use crate::testing::{Bound, Padded, Rng, assert_close, host, shown};
+use crate::testing::{Bound, Padded, Rng, assert_close, device, fast_device, shown};
 use crate::{Activation, DeviceClass, GemmOptions, gemm};
 
 /// What is tested of one product.
@@ -87,7 +87,7 @@ fn agrees_with_f64_in_every_type() {
         [(1, 1, 1), (1, 576, 64), (2, 33, 7), (3, 7, 100), (7, 70, 65), (33, 65, 130), (130, 66, 31)];
     for (seed, (m, n, k)) in shapes.into_iter().enumerate() {
         for pad in [0, 3] {
-            in_every_type(&host(), Case { pad, ..case(m, n, k) }, seed as u64);
+            in_every_type(&device(), Case { pad, ..case(m, n, k) }, seed as u64);
         }
     }
 }
@@ -95,8 +95,8 @@ fn agrees_with_f64_in_every_type() {
 #[test]
 fn layers_of_a_small_model() {
     for (seed, (m, n, k)) in [(1, 960, 576), (2, 576, 1536), (33, 96, 576)].into_iter().enumerate() {
-        against_f64::<f32, f32>(&Device::open("host").unwrap(), case(m, n, k), seed as u64);
-        against_f64::<bf16, bf16>(&Device::open("host").unwrap(), case(m, n, k), seed as u64);
+        against_f64::<f32, f32>(&fast_device(), case(m, n, k), seed as u64);
+        against_f64::<bf16, bf16>(&fast_device(), case(m, n, k), seed as u64);
     }
 }
 
@@ -106,9 +106,9 @@ fn each_epilogue() {
         let [bias, residual, accumulate] = [1, 2, 4].map(|bit| choice & bit != 0);
         for (m, n, k) in [(1, 9, 33), (21, 65, 40)] {
             let case = Case { bias, residual, accumulate, pad: 2, ..case(m, n, k) };
-            against_f64::<f32, f32>(&host(), case, choice);
-            against_f64::<bf16, bf16>(&host(), case, choice);
-            against_f64::<f16, f32>(&host(), case, choice);
+            against_f64::<f32, f32>(&device(), case, choice);
+            against_f64::<bf16, bf16>(&device(), case, choice);
+            against_f64::<f16, f32>(&device(), case, choice);
         }
     }
 }
@@ -123,10 +123,10 @@ fn configs_of_gpus() {
             config.block_n = config.block_n.min(64);
             let case = Case { config: Some(config), bias: true, pad: 1, ..case(m, n, k) };
             if bits == 32 {
-                against_f64::<f32, f32>(&host(), case, m as u64);
+                against_f64::<f32, f32>(&device(), case, m as u64);
             } else {
-                against_f64::<f16, f16>(&host(), case, m as u64);
-                against_f64::<bf16, f32>(&host(), case, m as u64);
+                against_f64::<f16, f16>(&device(), case, m as u64);
+                against_f64::<bf16, f32>(&device(), case, m as u64);
             }
         }
     }
@@ -135,22 +135,22 @@ fn configs_of_gpus() {
 #[test]
 fn without_k_the_product_is_zero() {
     for m in [1, 40] {
-        in_every_type(&host(), case(m, 5, 0), 1);
-        against_f64::<f32, f32>(&host(), Case { bias: true, accumulate: true, ..case(m, 5, 0) }, 2);
+        in_every_type(&device(), case(m, 5, 0), 1);
+        against_f64::<f32, f32>(&device(), Case { bias: true, accumulate: true, ..case(m, 5, 0) }, 2);
     }
     let gemv = Config::choose(1, 5, 0, 32, DeviceClass::H200);
-    against_f64::<f32, f32>(&host(), Case { config: Some(gemv), bias: true, ..case(1, 5, 0) }, 3);
+    against_f64::<f32, f32>(&device(), Case { config: Some(gemv), bias: true, ..case(1, 5, 0) }, 3);
 }
 
 #[test]
 fn empty_outputs_are_no_work() {
-    in_every_type(&host(), case(0, 5, 8), 1);
-    in_every_type(&host(), case(3, 0, 8), 2);
+    in_every_type(&device(), case(0, 5, 8), 1);
+    in_every_type(&device(), case(3, 0, 8), 2);
 }
 
 #[test]
 fn columns_may_lie_apart() {
-    let device = host();
+    let device = device();
     let mut rng = Rng::new(5);
     let (xs, ws) = (rng.normals::<f32>(3 * 8), rng.normals::<f32>(5 * 8));
     let transposed =
@@ -171,20 +171,20 @@ fn columns_may_lie_apart() {
 
 #[test]
 fn tf32_is_asked_for() {
-    let device = host();
-    // 1 + 2⁻²⁰ is no number of TF32.
-    let x = device.from_slice(&[1.0 + 2f32.powi(-20); 16], &[1, 16]).unwrap();
+    let device = device();
+    // 1 + 2⁻²⁰ is no number of TF32. Enough rows for tensor cores: products of few rows need no TF32, and stay exact.
+    let x = device.from_slice(&[1.0 + 2f32.powi(-20); 32 * 16], &[32, 16]).unwrap();
     let w = device.from_slice(&[1.0f32; 16], &[1, 16]).unwrap();
-    let mut y = device.zeros::<f32>(&[1, 1]).unwrap();
+    let mut y = device.zeros::<f32>(&[32, 1]).unwrap();
     gemm(&x, &w, &mut y, GemmOptions::new(), &device.stream()).unwrap();
-    assert_eq!(y.to_vec().unwrap(), [16.0 + 2f32.powi(-16)]);
+    assert_eq!(y.to_vec().unwrap(), [16.0 + 2f32.powi(-16); 32]);
     gemm(&x, &w, &mut y, GemmOptions::new().tf32(), &device.stream()).unwrap();
-    assert_eq!(y.to_vec().unwrap(), [16.0]);
+    assert_eq!(y.to_vec().unwrap(), [16.0; 32]);
 }
 
 #[test]
 fn what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let zeros = |shape: &[usize]| device.zeros::<f32>(shape).unwrap();
     let (x, w, mut y) = (zeros(&[2, 8]), zeros(&[5, 8]), zeros(&[2, 5]));

@@ -11,15 +11,11 @@ use super::{
     Format, QuantizedMatrix, quant_gemm, quant_gemm_with, quant_swiglu, quant_swiglu_with, reference,
 };
 use crate::gemm::config::shapes;
-use crate::testing::{Bound, Padded, Rng, assert_close, host, shown};
+use crate::testing::{Bound, Padded, Rng, assert_close, device, fast_device, shown};
 use crate::{Activation, DeviceClass, GemmOptions};
 
 /// Half a unit in the last place of f32.
 const U: f64 = 1.0 / (1 << 24) as f64;
-
-fn plain_host() -> Device {
-    Device::open("host").unwrap()
-}
 
 /// Blocks of a matrix: random codes, scales and minimums of both signs around 0.05.
 fn random_blocks(format: Format, [n, k]: [usize; 2], rng: &mut Rng) -> Vec<u8> {
@@ -113,8 +109,8 @@ fn case(format: Format, m: usize, n: usize, k: usize) -> Case {
 }
 
 /// Are the weights dequantised for this launch?
-fn dequantizes(case: Case, bits: u32, matrices: usize) -> bool {
-    let chosen = Config::choose(case.shape, case.format, bits, matrices, DeviceClass::Host { threads: 2 });
+fn dequantizes(device: &Device, case: Case, bits: u32, matrices: usize) -> bool {
+    let chosen = Config::choose(case.shape, case.format, bits, matrices, DeviceClass::of(device));
     case.config.unwrap_or(chosen).algorithm == Algorithm::Dequantized
 }
 
@@ -132,7 +128,7 @@ fn product<T: Activation + DotInto<f32>, O: Activation>(device: &Device, case: C
         None => quant_gemm(x.view(), &w, y.view_mut(), options, &stream).unwrap(),
     }
     let columns = some_columns(n, &mut rng);
-    let dequantized = dequantizes(case, T::ELEM.bits(), 1);
+    let dequantized = dequantizes(device, case, T::ELEM.bits(), 1);
     let Expected { exact, bounds } =
         expected::<T>(format, &blocks, k, &x.values_f64(), &columns, dequantized);
     let bounds = exact.iter().zip(&bounds).map(|(&y, &bound)| Bound::rounded_to::<O>(y, bound));
@@ -153,7 +149,7 @@ fn gated<T: Activation + DotInto<f32>, O: Activation>(device: &Device, case: Cas
         None => quant_swiglu(x.view(), &gate, &up, y.view_mut(), &stream).unwrap(),
     }
     let columns = some_columns(n, &mut rng);
-    let dequantized = dequantizes(case, T::ELEM.bits(), 2);
+    let dequantized = dequantizes(device, case, T::ELEM.bits(), 2);
     let [gate, up] = blocks.map(|b| expected::<T>(format, &b, k, &x.values_f64(), &columns, dequantized));
     let silu = |a: f64| a / (1.0 + (-a).exp());
     let exact: Vec<f64> = gate.exact.iter().zip(&up.exact).map(|(&g, &u)| silu(g) * u).collect();
@@ -182,7 +178,7 @@ fn agrees_with_f64_in_every_type() {
     for (seed, (m, n, k)) in shapes.into_iter().enumerate() {
         for format in Format::ALL {
             for pad in [0, 3] {
-                in_every_type(&host(), Case { pad, ..case(format, m, n, k) }, seed as u64);
+                in_every_type(&device(), Case { pad, ..case(format, m, n, k) }, seed as u64);
             }
         }
     }
@@ -190,7 +186,7 @@ fn agrees_with_f64_in_every_type() {
 
 #[test]
 fn layers_of_smollm2() {
-    let device = plain_host();
+    let device = fast_device();
     for (n, k) in [(960, 576), (576, 576), (3072, 576), (576, 1536)] {
         for m in [1, 2, 7, 33] {
             product::<f32, f32>(&device, case(Format::Q4_1, m, n, k), m as u64);
@@ -207,12 +203,12 @@ fn gated_units() {
     for (seed, (m, n, k)) in [(1, 1, 32), (1, 100, 96), (3, 70, 64), (33, 65, 96)].into_iter().enumerate() {
         for format in Format::ALL {
             let case = Case { pad: 2, ..case(format, m, n, k) };
-            gated::<f32, f32>(&host(), case, seed as u64);
-            gated::<f16, f32>(&host(), case, seed as u64);
-            gated::<bf16, bf16>(&host(), case, seed as u64);
+            gated::<f32, f32>(&device(), case, seed as u64);
+            gated::<f16, f32>(&device(), case, seed as u64);
+            gated::<bf16, bf16>(&device(), case, seed as u64);
         }
     }
-    gated::<f32, f32>(&plain_host(), case(Format::Q4_1, 1, 1536, 576), 7);
+    gated::<f32, f32>(&fast_device(), case(Format::Q4_1, 1, 1536, 576), 7);
 }
 
 /// What GPUs are given, computed here: the same kernels.
@@ -224,11 +220,11 @@ fn configs_of_gpus() {
                 let config = Config::choose([m, n, k], format, bits, matrices, DeviceClass::H200);
                 let case = Case { pad: 1, config: Some(config), ..case(format, m, n, k) };
                 match (bits, matrices) {
-                    (_, 2) => gated::<bf16, bf16>(&host(), case, m as u64),
-                    (32, _) => product::<f32, f32>(&host(), case, m as u64),
+                    (_, 2) => gated::<bf16, bf16>(&device(), case, m as u64),
+                    (32, _) => product::<f32, f32>(&device(), case, m as u64),
                     _ => {
-                        product::<bf16, bf16>(&host(), case, m as u64);
-                        product::<f16, f32>(&host(), case, m as u64);
+                        product::<bf16, bf16>(&device(), case, m as u64);
+                        product::<f16, f32>(&device(), case, m as u64);
                     }
                 }
             }
@@ -238,7 +234,7 @@ fn configs_of_gpus() {
 
 #[test]
 fn epilogues() {
-    let device = host();
+    let device = device();
     let mut rng = Rng::new(3);
     let [n, k] = [37, 64];
     for m in [1, 20] {
@@ -268,7 +264,7 @@ fn epilogues() {
 
 #[test]
 fn stacked_matrices_are_one() {
-    let (device, mut rng) = (host(), Rng::new(9));
+    let (device, mut rng) = (device(), Rng::new(9));
     let parts: Vec<(usize, Vec<u8>)> =
         [5, 64, 30].map(|n| (n, random_blocks(Format::Q4_0, [n, 96], &mut rng))).to_vec();
     let borrowed: Vec<(usize, &[u8])> = parts.iter().map(|(n, blocks)| (*n, &blocks[..])).collect();
@@ -281,7 +277,7 @@ fn stacked_matrices_are_one() {
 /// Any bytes are weights: scales that are subnormal, infinite, NaN or −0 are kept bit by bit.
 #[test]
 fn packing_keeps_every_weight() {
-    let (device, mut rng) = (plain_host(), Rng::new(11));
+    let (device, mut rng) = (fast_device(), Rng::new(11));
     for format in Format::ALL {
         for [n, k] in [[1, 32], [3, 64], [31, 32], [33, 96], [65, 32], [130, 160]] {
             let mut blocks = random_blocks(format, [n, k], &mut rng);
@@ -317,14 +313,14 @@ fn packing_keeps_every_weight() {
 fn no_rows_are_no_work() {
     for m in [0, 1] {
         let n = if m == 0 { 5 } else { 0 };
-        in_every_type(&host(), case(Format::Q8_0, m, n, 32), 1);
-        gated::<bf16, bf16>(&host(), case(Format::Q4_1, m, n, 32), 1);
+        in_every_type(&device(), case(Format::Q8_0, m, n, 32), 1);
+        gated::<bf16, bf16>(&device(), case(Format::Q4_1, m, n, 32), 1);
     }
 }
 
 #[test]
 fn what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let zeros = |shape: &[usize]| device.zeros::<f32>(shape).unwrap();
     let k = QuantizedMatrix::from_gguf(Format::Q4_0, [2, 100], &[], &device);
@@ -349,8 +345,8 @@ fn what_does_not_fit_is_named() {
         `quant_gemm`, argument `y`: shape [2, 6], but [2, 5] is needed: M rows of `x` by N rows of the weights
         `quant_gemm`, argument `bias`: shape [2], but [5] is needed: one element for each column of `y`
         `quant_gemm`, argument `config`: 1 rows a program, but `x` has 2 rows; use `Algorithm::Dequantized`
-        `quant_swiglu`, argument `up`: [5, 64] of Q4_0 on host:races, but `gate` is [5, 64] of Q8_0 on host:races: both must be alike
-    "#]].assert_eq(&(matrices + &shown([wrong_x, wrong_y, bias, config, up])));
+        `quant_swiglu`, argument `up`: [5, 64] of Q4_0 on DEVICE, but `gate` is [5, 64] of Q8_0 on DEVICE: both must be alike
+    "#]].assert_eq(&(matrices + &shown([wrong_x, wrong_y, bias, config, up])).replace(device.name(), "DEVICE"));
 }
 
 #[test]

@@ -4,11 +4,11 @@ use expect_test::expect;
 use tegula::prelude::*;
 
 use super::reference;
-use crate::testing::{Bound, Padded, Rng, assert_close, host, shown};
+use crate::testing::{Bound, Padded, Rng, assert_close, device, shown};
 use crate::{Activation, residual_add};
 
 fn against_f64<T: Activation, R: Activation>(rows: usize, cols: usize, pad: usize, seed: u64) {
-    let device = host();
+    let device = device();
     let mut rng = Rng::new(seed);
     let x = Padded::<T>::random(&device, [rows, cols], pad, &mut rng);
     let mut residual = Padded::<R>::random(&device, [rows, cols], pad + 1, &mut rng);
@@ -36,7 +36,7 @@ fn agrees_with_f64_in_every_type() {
 
 #[test]
 fn no_rows_are_no_work_and_what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let empty = device.alloc::<f32>(&[0, 8]).unwrap();
     let mut nothing = device.alloc::<f32>(&[0, 8]).unwrap();

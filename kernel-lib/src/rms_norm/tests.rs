@@ -5,12 +5,12 @@ use tegula::prelude::*;
 
 use super::config::Config;
 use super::reference;
-use crate::testing::{Bound, Padded, Rng, assert_close, host, shown, to_f64};
+use crate::testing::{Bound, Padded, Rng, assert_close, device, shown, to_f64};
 use crate::{Activation, rms_norm};
 
 /// Against f64, on rows that are `pad` elements apart from each other.
 fn against_f64<T: Activation, W: Activation>(rows: usize, cols: usize, pad: usize, seed: u64) {
-    let (device, eps) = (host(), 1e-5);
+    let (device, eps) = (device(), 1e-5);
     let mut rng = Rng::new(seed);
     let x = Padded::<T>::random(&device, [rows, cols], pad, &mut rng);
     let w: Vec<W> = rng.normals(cols);
@@ -55,7 +55,7 @@ fn rows_longer_than_a_tile_are_read_twice() {
 
 #[test]
 fn no_rows_are_no_work() {
-    let device = host();
+    let device = device();
     let x = device.alloc::<f32>(&[0, 8]).unwrap();
     let weight = device.zeros::<f32>(&[8]).unwrap();
     let mut y = device.alloc::<f32>(&[0, 8]).unwrap();
@@ -64,7 +64,7 @@ fn no_rows_are_no_work() {
 
 #[test]
 fn a_row_of_zeros_gives_zeros() {
-    let device = host();
+    let device = device();
     let x = device.zeros::<f16>(&[1, 8]).unwrap();
     let weight = device.from_slice(&[f16::from_f32(3.0); 8], &[8]).unwrap();
     let mut y = device.alloc::<f16>(&[1, 8]).unwrap();
@@ -74,7 +74,7 @@ fn a_row_of_zeros_gives_zeros() {
 
 #[test]
 fn what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let x = device.zeros::<f32>(&[2, 8]).unwrap();
     let weight = device.zeros::<f32>(&[7]).unwrap();

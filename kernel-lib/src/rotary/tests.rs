@@ -5,7 +5,7 @@ use tegula::prelude::*;
 use tegula::runtime::{Device, Tensor, TensorView, TensorViewMut};
 
 use super::{Pairing, inverse_frequencies, reference};
-use crate::testing::{Bound, Rng, assert_close, host, shown, to_f64};
+use crate::testing::{Bound, Rng, assert_close, device, shown, to_f64};
 use crate::{Activation, rotary, rotary_in_place};
 
 /// Heads in a larger tensor: one more head, and `pad` more dimensions, which are NaN and must stay so.
@@ -48,7 +48,7 @@ impl<T: Element> Heads<T> {
 
 fn against_f64<T: Activation>(shape: [usize; 3], turned: usize, pad: usize, pairing: Pairing) {
     let [tokens, heads, head_dim] = shape;
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let mut rng = Rng::new((head_dim * tokens + heads) as u64);
     // Negative positions are as good as others, and large ones have large angles.
@@ -108,7 +108,7 @@ fn agrees_with_f64_in_every_type() {
 
 #[test]
 fn the_two_pairings_are_a_permutation_of_each_other() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let mut rng = Rng::new(3);
     let x: Vec<f32> = rng.normals(64);
@@ -134,7 +134,7 @@ fn the_plain_frequencies() {
 
 #[test]
 fn no_tokens_are_no_work_and_what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let inv_freq = device.zeros::<f32>(&[4]).unwrap();
     let (none, mut empty) = (device.zeros::<i32>(&[0]).unwrap(), device.zeros::<f32>(&[0, 2, 8]).unwrap());

@@ -4,11 +4,11 @@ use expect_test::expect;
 use tegula::prelude::*;
 
 use super::{Sampling, reference};
-use crate::testing::{Padded, Rng, host, shown};
+use crate::testing::{Padded, Rng, device, shown};
 use crate::{Activation, sample};
 
 fn sampled<T: Activation>(logits: &Padded<T>, rows: usize, sampling: &Sampling) -> Vec<i32> {
-    let device = host();
+    let device = device();
     let mut ids = device.from_vec(vec![-77; rows], &[rows]).unwrap();
     sample(logits.view(), &mut ids, sampling, &device.stream()).unwrap();
     ids.to_vec().unwrap()
@@ -18,7 +18,7 @@ fn sampled<T: Activation>(logits: &Padded<T>, rows: usize, sampling: &Sampling) 
 fn against_f64<T: Activation>(rows: usize, vocab: usize, pad: usize, sampling: Sampling) -> usize {
     let mut rng = Rng::new(vocab as u64 + sampling.seed);
     let logits: Vec<T> = (0..rows * vocab).map(|_| T::from_f64(3.0 * rng.normal())).collect();
-    let logits = Padded::of(&host(), &logits, [rows, vocab], pad);
+    let logits = Padded::of(&device(), &logits, [rows, vocab], pad);
     let found = sampled(&logits, rows, &sampling);
     let mut compared = 0;
     for (row, logits) in logits.values_f64().chunks_exact(vocab).enumerate() {
@@ -78,7 +78,7 @@ fn the_selected_set_is_exact_with_ties() {
     let logits = [1.0f32, 3.0, 5.0, 3.0, -1.0, 4.0, 3.0, f32::NAN, f32::NEG_INFINITY, 0.0, -0.0];
     let rows = 4000;
     let repeated: Vec<f32> = logits.iter().copied().cycle().take(rows * logits.len()).collect();
-    let logits = Padded::of(&host(), &repeated, [rows, 11], 0);
+    let logits = Padded::of(&device(), &repeated, [rows, 11], 0);
     let set = |top_k, top_p| {
         let sampling = Sampling { temperature: 2.0, top_k, top_p, seed: 3, step: 9 };
         let mut ids = sampled(&logits, rows, &sampling);
@@ -107,7 +107,7 @@ fn frequencies_are_the_probabilities() {
     let rows = 20_000;
     let repeated: Vec<f32> = logits.iter().copied().cycle().take(rows * 8).collect();
     let sampling = Sampling::at_temperature(1.3, 2026);
-    let ids = sampled(&Padded::of(&host(), &repeated, [rows, 8], 0), rows, &sampling);
+    let ids = sampled(&Padded::of(&device(), &repeated, [rows, 8], 0), rows, &sampling);
     let exact: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
     let expected = reference::distribution(&exact, &sampling).probabilities;
     let chi2: f64 = (0..8)
@@ -124,7 +124,7 @@ fn frequencies_are_the_probabilities() {
 fn a_seed_gives_the_same_tokens_for_good() {
     let mut rng = Rng::new(1);
     let logits: Vec<f32> = (0..4 * 5000).map(|_| (3.0 * rng.normal()) as f32).collect();
-    let logits = Padded::of(&host(), &logits, [4, 5000], 0);
+    let logits = Padded::of(&device(), &logits, [4, 5000], 0);
     let mut sampling = Sampling { temperature: 0.9, top_k: Some(200), top_p: Some(0.9), seed: 42, step: 0 };
     let mut tokens = String::new();
     for step in 0..4 {
@@ -158,7 +158,7 @@ fn rows_without_numbers_and_infinite_ones() {
         [0.0, inf, 3.0, -inf],
         [-3e38, 3e38, 0.0, nan],
     ];
-    let logits = Padded::of(&host(), rows.as_flattened(), [5, 4], 1);
+    let logits = Padded::of(&device(), rows.as_flattened(), [5, 4], 1);
     for (top_k, top_p) in [(None, None), (Some(2), None), (None, Some(0.5)), (Some(2), Some(0.5))] {
         let sampling = Sampling { temperature: 1.0, top_k, top_p, seed: 1, step: 1 };
         assert_eq!(sampled(&logits, 5, &sampling), [-1, -1, 1, 1, 1], "{sampling:?}");
@@ -168,7 +168,7 @@ fn rows_without_numbers_and_infinite_ones() {
 
 #[test]
 fn no_rows_are_no_work_and_what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let plain = Sampling::at_temperature(1.0, 0);
     let mut ids = device.zeros::<i32>(&[2]).unwrap();

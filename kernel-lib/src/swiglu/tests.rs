@@ -4,7 +4,7 @@ use expect_test::expect;
 use tegula::prelude::*;
 
 use super::reference;
-use crate::testing::{Bound, Padded, Rng, assert_close, host, shown};
+use crate::testing::{Bound, Padded, Rng, assert_close, device, shown};
 use crate::{Activation, swiglu, swiglu_fused};
 
 /// sigmoid has an error of at most 6.4 ulp (the book's page on numerics), that is 12.8 u; two products add 2 u. Where g·sigmoid(g) is so small that f32
@@ -14,7 +14,7 @@ fn bound<T: Element>(exact: f64, up: f64) -> f64 {
 }
 
 fn against_f64<T: Activation>(rows: usize, cols: usize, pad: usize, seed: u64) {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let mut rng = Rng::new(seed);
     let wide = |rng: &mut Rng, n| (0..n).map(|_| T::from_f64(8.0 * rng.normal())).collect::<Vec<T>>();
@@ -51,7 +51,7 @@ fn agrees_with_f64_in_every_type() {
 
 #[test]
 fn the_ends_of_the_range() {
-    let device = host();
+    let device = device();
     let gate = device
         .from_slice(&[-1e30f32, 1e30, 0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN], &[1, 6])
         .unwrap();
@@ -63,7 +63,7 @@ fn the_ends_of_the_range() {
 
 #[test]
 fn no_rows_are_no_work_and_what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let empty = device.alloc::<f32>(&[0, 8]).unwrap();
     let mut nothing = device.alloc::<f32>(&[0, 4]).unwrap();

@@ -7,7 +7,7 @@ use tegula::runtime::TensorView;
 use crate::Activation;
 use crate::attention::kv_append;
 use crate::attention::testing::{Memory, Placed};
-use crate::testing::{Rng, host, shown, to_f64};
+use crate::testing::{Rng, device, shown, to_f64};
 
 /// Appends to caches of NaN, at positions that may lie outside, and compares every slot.
 fn against_copy<T: Activation>(
@@ -16,7 +16,7 @@ fn against_copy<T: Activation>(
     positions: &[i32],
     memory: Memory,
 ) {
-    let device = host();
+    let device = device();
     let mut rng = Rng::new(capacity as u64);
     let batch = positions.len();
     let at = device.from_slice(positions, &[batch]).unwrap();
@@ -58,7 +58,7 @@ fn what_is_new_arrives_and_the_rest_stays() {
 
 #[test]
 fn nothing_to_append() {
-    let device = host();
+    let device = device();
     let new = device.alloc::<f32>(&[1, 0, 2, 16]).unwrap();
     let mut cache = device.zeros::<f32>(&[1, 4, 2, 16]).unwrap();
     let (k, v) = cache.view_mut().split_at(1, 2).unwrap();
@@ -67,7 +67,7 @@ fn nothing_to_append() {
 
 #[test]
 fn what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let tensor = |shape: &[usize]| device.zeros::<f32>(shape).unwrap();
     let new = tensor(&[2, 3, 2, 16]);

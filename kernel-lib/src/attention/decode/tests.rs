@@ -7,7 +7,7 @@ use super::config::{DecodeConfig, DecodeShape, choose_splits};
 use crate::attention::reference::Problem;
 use crate::attention::testing::{Case, Memory, Placed};
 use crate::attention::{DecodeOptions, DecodeWorkspace, Inputs, Outputs, decode};
-use crate::testing::{host, shown, to_f64};
+use crate::testing::{device, shown, to_f64};
 use crate::{Activation, DeviceClass};
 
 fn run<T: Activation + DotInto<f32>>(
@@ -17,7 +17,7 @@ fn run<T: Activation + DotInto<f32>>(
     workspace: &mut DecodeWorkspace,
 ) {
     case.poison_unused();
-    let (device, p) = (host(), &case.problem);
+    let (device, p) = (device(), &case.problem);
     let stream = device.stream();
     let [q, k, v] = case.place(&device, memory);
     let kv_len = device.from_slice(p.kv_len.as_ref().unwrap(), &[p.batch]).unwrap();
@@ -157,7 +157,7 @@ fn splits_by_the_number_of_programs() {
 
 #[test]
 fn what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let tensor = |shape: &[usize]| device.zeros::<f32>(shape).unwrap();
     let k = tensor(&[2, 5, 3, 16]);

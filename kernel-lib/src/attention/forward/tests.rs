@@ -7,12 +7,12 @@ use super::config::ForwardConfig;
 use crate::attention::reference::Problem;
 use crate::attention::testing::{Case, Memory, Placed};
 use crate::attention::{ForwardOptions, Inputs, Outputs, forward};
-use crate::testing::{host, shown, to_f64};
+use crate::testing::{device, shown, to_f64};
 use crate::{Activation, DeviceClass};
 
 /// Runs a case, with the config of the host or another, and compares output and LSE.
 fn run<T: Activation + DotInto<f32>>(case: &Case<T>, memory: Memory, config: Option<ForwardConfig>) {
-    let (device, p) = (host(), &case.problem);
+    let (device, p) = (device(), &case.problem);
     let stream = device.stream();
     let [q, k, v] = case.place(&device, memory);
     let mut out = Placed::<T>::poisoned(&device, [p.batch, p.queries, p.heads, p.value_dim], memory);
@@ -134,7 +134,7 @@ fn queries_that_see_no_key_give_zero_and_minus_infinity() {
     for config in [None, tiles(8, 8, &p), tiles(16, 32, &p)] {
         run(&Case::<f32>::random(p.clone(), 1.0, 1), Memory::Bshd, config);
     }
-    let device = host();
+    let device = device();
     for causal in [false, true] {
         let q = device.zeros::<f16>(&[2, 3, 2, 16]).unwrap();
         let none = device.alloc::<f16>(&[2, 0, 1, 16]).unwrap();
@@ -170,7 +170,7 @@ fn lengths_and_positions_of_each_sequence() {
 
 #[test]
 fn a_nan_of_one_sequence_is_not_another_ones() {
-    let device = host();
+    let device = device();
     let mut q = vec![1.0f32; 2 * 16];
     q[0] = f32::NAN;
     let q = device.from_slice(&q, &[2, 1, 1, 16]).unwrap();
@@ -185,7 +185,7 @@ fn a_nan_of_one_sequence_is_not_another_ones() {
 
 #[test]
 fn nothing_to_do() {
-    let device = host();
+    let device = device();
     for shape in [[0, 3, 2, 16], [2, 0, 2, 16]] {
         let q = device.alloc::<f32>(&shape).unwrap();
         let k = device.zeros::<f32>(&[shape[0], 4, 1, 16]).unwrap();
@@ -202,7 +202,7 @@ fn nothing_to_do() {
 
 #[test]
 fn what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let stream = device.stream();
     let tensor = |shape: &[usize]| device.zeros::<f32>(shape).unwrap();
     let (q, k) = (tensor(&[2, 3, 9, 64]), tensor(&[2, 5, 3, 64]));

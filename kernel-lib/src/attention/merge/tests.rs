@@ -5,12 +5,12 @@ use tegula::prelude::*;
 
 use crate::Activation;
 use crate::attention::{Outputs, merge_states, reference};
-use crate::testing::{Bound, Rng, assert_close, host, shown, to_f64};
+use crate::testing::{Bound, Rng, assert_close, device, shown, to_f64};
 
 /// `empty` of the LSEs are −∞, with an output of NaN.
 fn against_f64<P: Activation, T: Activation>(shape: [usize; 5], empty: f64, seed: u64) {
     let [batch, states, queries, heads, value_dim] = shape;
-    let device = host();
+    let device = device();
     let mut rng = Rng::new(seed);
     let mut parts: Vec<P> = rng.normals(shape.iter().product());
     let mut logs: Vec<f32> =
@@ -61,7 +61,7 @@ fn agrees_with_f64() {
 
 #[test]
 fn no_states_are_an_attention_to_nothing() {
-    let device = host();
+    let device = device();
     let parts = device.alloc::<f32>(&[1, 0, 2, 1, 16]).unwrap();
     let logs = device.alloc::<f32>(&[1, 1, 0, 2]).unwrap();
     let mut out = device.alloc::<f32>(&[1, 2, 1, 16]).unwrap();
@@ -73,7 +73,7 @@ fn no_states_are_an_attention_to_nothing() {
 
 #[test]
 fn what_does_not_fit_is_named() {
-    let device = host();
+    let device = device();
     let tensor = |shape: &[usize]| device.zeros::<f32>(shape).unwrap();
     let call = |parts: &[usize], logs: &[usize], out: &[usize]| {
         let mut out = tensor(out);
