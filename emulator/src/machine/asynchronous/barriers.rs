@@ -187,7 +187,8 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
             }
             let exec = lanes.exec;
             lanes.frame().write_pred(*p, exec, complete);
-            Flow::Next
+            // Who asks in vain is going to ask again.
+            if complete == exec { Flow::Next } else { Flow::Yield }
         }
         AsyncOp::MbarrierPendingCount { d, a } => {
             let counts = lanes.read(*a).map(|state| u64::from(Token(state).pending_count()));
