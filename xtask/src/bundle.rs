@@ -38,7 +38,7 @@ const RUN: &[Run] = &[
     Run { name: "examples", command: "gpu-tests examples/" },
     Run { name: "runtime", command: "gpu-tests runtime/" },
     Run { name: "conformance", command: "gpu-tests conformance/" },
-    Run { name: "kernels", command: "TEGULA_TEST_DEVICE=cuda kernel-tests --test-threads 1" },
+    Run { name: "kernels", command: "TEGULA_TEST_DEVICE=cuda kernel-tests" },
     Run { name: "runner", command: "runner-tests" },
     // The model does not fit in the archive: `TEGULA_SMOLLM2` says where it is. Without it these say that they were skipped.
     Run { name: "smollm2", command: "smollm2-tests --test-threads 1 --nocapture" },
