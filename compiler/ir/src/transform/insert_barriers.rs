@@ -8,7 +8,8 @@
 //! Asynchronous copies are the pipeliner's business: it places their waits and barriers itself, and a copy into one slot of a
 //! ring does not disturb a reader of another, which ranges of bytes cannot tell. What it cannot know is who used the ring's bytes
 //! before: earlier scratch space, another ring, the same loop in an outer loop's last iteration. So an allocation counts
-//! as a write of the whole ring.
+//! as a write of the whole ring. And who uses them afterwards: the last copies of a loop, which nobody reads, fill their slots with zeros. A
+//! thread that has waited for its own copies knows nothing of the others', so these are writes that a barrier must follow.
 //!
 //! Global memory needs a barrier where threads of one program exchange elements through it (see [`global`]), and around atomics that order it. One thread performs the atomic of an element, and what it releases is
 //! what the *program* wrote: all its threads' writes since they last met. In the same way what is acquired must reach all threads before
@@ -28,6 +29,8 @@ struct Pending {
     /// Of shared memory.
     reads: Vec<Range>,
     writes: Vec<Range>,
+    /// What asynchronous copies write to that nobody has waited for. Barriers do not change that.
+    copies: Vec<Range>,
     /// Was global memory touched by anything but an asynchronous copy? What a program releases must wait for its reads too: an unlock while
     /// another warp still loads would be too early.
     accessed: bool,
@@ -39,7 +42,14 @@ struct Pending {
 
 impl Pending {
     fn clear(&mut self) {
-        *self = Pending::default();
+        *self = Pending { copies: std::mem::take(&mut self.copies), ..Pending::default() };
+    }
+
+    /// This thread's copies are there; what the other threads have copied, they have written since the last barrier.
+    fn all_copied(&mut self) {
+        for range in std::mem::take(&mut self.copies) {
+            note(&mut self.writes, range);
+        }
     }
 
     fn join(&mut self, other: &Pending) {
@@ -48,6 +58,9 @@ impl Pending {
         }
         for &w in &other.writes {
             note(&mut self.writes, w);
+        }
+        for &c in &other.copies {
+            note(&mut self.copies, c);
         }
         self.accessed |= other.accessed;
         self.acquired |= other.acquired;
@@ -87,6 +100,10 @@ enum Access {
     Scratch(Range),
     /// Becomes the pipeliner's, who writes to it without a further barrier.
     Hand(Range),
+    /// Starts to write.
+    Copy(Range),
+    /// Waits for all copies of its own.
+    Wait,
     /// All threads meet.
     Meet,
 }
@@ -162,7 +179,7 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
             _ => {
                 let global = Global::of(kernel, op);
                 let conflict = match access(kernel, plan, op) {
-                    Access::None | Access::Meet => false,
+                    Access::None | Access::Copy(_) | Access::Wait | Access::Meet => false,
                     Access::Read(r) => overlaps(&pending.writes, r),
                     Access::Write(r) | Access::Scratch(r) | Access::Hand(r) => {
                         overlaps(&pending.writes, r) || overlaps(&pending.reads, r)
@@ -187,6 +204,8 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                     Access::None | Access::Hand(_) => {}
                     Access::Read(r) => note(&mut pending.reads, r),
                     Access::Write(r) => note(&mut pending.writes, r),
+                    Access::Copy(r) => note(&mut pending.copies, r),
+                    Access::Wait => pending.all_copied(),
                     Access::Scratch(r) => {
                         pending.clear();
                         note(&mut pending.reads, r);
@@ -211,6 +230,10 @@ fn access(kernel: &Kernel, plan: &SharedPlan, op: Op) -> Access {
         Opcode::SharedLoad { .. } => Access::Read(ring(0)),
         Opcode::SharedStore => Access::Write(ring(0)),
         Opcode::Barrier => Access::Meet,
+        // The operands end with ring, slot and predicate.
+        Opcode::AsyncCopyView { .. } => Access::Copy(ring(data.operands.len() - 3)),
+        Opcode::AsyncCopyPtr { .. } => Access::Copy(ring(2)),
+        Opcode::AsyncWait(0) => Access::Wait,
         Opcode::SharedAlloc => {
             let (at, size) = plan.buffers[&op];
             Access::Hand((at, at + size))

@@ -112,4 +112,33 @@ kernel @sums(%a: view<?x?xbf16> {align = 16, dim_divisible = [16, 16], stride_di
         let error = schedule(alone - 1).err().unwrap();
         assert!(error.message.contains("shared memory"), "{}", error.message);
     }
+
+    /// The last copies of a loop, which nobody reads, fill their slots with zeros, and a thread waits for its own only. The dot's scratch space
+    /// has barriers of its own in the loop; the conversion behind the loop takes the ring's bytes, but not before all threads have waited.
+    #[test]
+    fn threads_meet_before_the_bytes_of_a_ring_are_used_again() {
+        let facts =
+            "{align = 16, dim_divisible = [16, 16], stride_divisible = [16, 1], unit_stride = 1, small}";
+        let kernel = format!(
+            "kernel @product(%x: view<?x?xf32> {facts}, %w: view<?x?xf32> {facts}, %y: view_mut<?x?xf32> {facts}, %n: i32)
+                 hints {{num_warps = 4, num_stages = 3}} {{
+               %o = const 0 : i32
+               %step = const 32 : i32
+               %zero = const 0.0 : tile<32x32xf32>
+               %sum = for %k = %o to %n step %step carry(%acc = %zero) : tile<32x32xf32> {{
+                 %a = view_load %x[%o, %k] : tile<32x32xf32>
+                 %b = view_load %w[%k, %o] : tile<32x32xf32>
+                 %c = dot %a, %b, %acc : tile<32x32xf32>
+                 yield %c
+               }}
+               view_store %y[%o, %o], %sum
+             }}"
+        );
+        let kernel = text::parse(&kernel).unwrap().pop().unwrap();
+        let scheduled = run(&kernel, &GpuFeatures::SM_80).unwrap();
+        let text = scheduled.kernel.to_string();
+        let (_, behind) = text.rsplit_once("async_wait 0\n").expect("a wait behind the loop");
+        let (between, _) = behind.split_once("convert_layout").expect("another layout for the store");
+        assert!(between.contains("barrier\n"), "{text}");
+    }
 }
