@@ -1,7 +1,7 @@
 //! Runs Llama-family models on Tegula's kernels: weights from GGUF or safetensors, tokenizer, KV cache, decoding.
 //!
 //! The way of a prompt: [`Checkpoint`] opens and checks the files, [`Tokenizer`] makes token ids of text,
-//! [`Model`](model::Model) holds the weights on a device and computes logits, [`generate`] picks tokens one by one and streams the text.
+//! [`Model`](model::Model) holds the weights on a device and computes logits, [`generate()`] picks tokens one by one and streams the text.
 //! Every operator on the device is a kernel of `tegula-kernels`; nothing here knows how kernels are compiled.
 //!
 //! Files come from strangers. Whatever they contain, the result is an [`Error`] of one line that names the file and the field: no panic,
