@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::Metadata};
+use safetensors::tensor::{Metadata, TensorInfo};
+use safetensors::{Dtype, SafeTensorError};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::bytes::Bytes;
 use crate::error::{Error, Fault, quoted};
@@ -95,7 +97,7 @@ impl SafetensorsFile {
                 ),
             ));
         }
-        let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| match error {
+        let (header, metadata) = read_metadata(&bytes).map_err(|error| match error {
             SafeTensorError::MetadataIncompleteBuffer => fault(
                 "the data",
                 format!("{left} bytes after the header's length do not fit the header: the file is truncated, fetch it again"),
@@ -108,6 +110,41 @@ impl SafetensorsFile {
         let names = metadata.offset_keys();
         Ok(SafetensorsFile { path: path.into(), bytes, metadata, names, data: 8 + header })
     }
+}
+
+/// The longest header that the format allows.
+const LONGEST_HEADER: u64 = 100_000_000;
+
+/// The header of a safetensors file.
+#[derive(Deserialize)]
+struct Header {
+    /// Texts about the file.
+    #[serde(rename = "__metadata__")]
+    _about: Option<IgnoredAny>,
+    #[serde(flatten)]
+    tensors: std::collections::HashMap<String, TensorInfo>,
+}
+
+/// The header's length, and what it says. As `SafeTensors::read_metadata`, but for sizes whose sum with the header's overflows: those make
+/// that one panic, where overflow is checked.
+fn read_metadata(file: &[u8]) -> Result<(usize, Metadata), SafeTensorError> {
+    let (length, rest) = file.split_first_chunk::<8>().ok_or(SafeTensorError::HeaderTooSmall)?;
+    let length = u64::from_le_bytes(*length);
+    if length > LONGEST_HEADER {
+        return Err(SafeTensorError::HeaderTooLarge);
+    }
+    let (header, data) =
+        rest.split_at_checked(length as usize).ok_or(SafeTensorError::InvalidHeaderLength)?;
+    let parsed: Header =
+        serde_json::from_slice(header).map_err(SafeTensorError::InvalidHeaderDeserialization)?;
+    let mut tensors: Vec<_> = parsed.tensors.into_iter().collect();
+    tensors.sort_by_key(|(_, info)| info.data_offsets);
+    // Checks that each begins where the one before ends, and has as many bytes as its shape asks for.
+    let metadata = Metadata::new(None, tensors)?;
+    if metadata.data_len() != data.len() {
+        return Err(SafeTensorError::MetadataIncompleteBuffer);
+    }
+    Ok((header.len(), metadata))
 }
 
 impl WeightSource for SafetensorsFile {

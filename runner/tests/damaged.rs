@@ -256,7 +256,14 @@ fn metadata_that_does_not_fit() {
     );
     check(
         with("tokenizer.ggml.merges", Value::Strs(vec!["x yz".into()])),
-        expect!["model.gguf: metadata `tokenizer.ggml.merges`: Token `yz` out of vocabulary"],
+        expect!["model.gguf: metadata `tokenizer.ggml.merges`: `x yz` needs the token `yz`, which is absent"],
+    );
+    // Longer than any token that there is.
+    check(
+        with("tokenizer.ggml.merges", Value::Strs(vec!["<|im_end|> <|im_end|>".into()])),
+        expect![
+            "model.gguf: metadata `tokenizer.ggml.merges`: `<|im_end|> <|im_end|>` needs the token `<|im_end|><|im_end|>`, which is absent"
+        ],
     );
     check(
         with("tokenizer.ggml.tokens", Value::Strs(vec!["a".into(), "a".into()])),
@@ -335,6 +342,24 @@ fn damaged_safetensors() {
     check(
         open::safetensors(safetensors("not JSON\n\n", 32)),
         expect!["model.safetensors: the header: invalid JSON in header: expected ident at line 1 column 2"],
+    );
+}
+
+#[test]
+fn safetensors_of_nearly_all_addresses() {
+    // Each tensor is as large as a number of bits can say, and all together end below 2^64: no size overflows, but for their sum with
+    // the header's.
+    let bytes = usize::MAX / 8;
+    let tensor = |i: usize| {
+        let (start, end) = (i * bytes, (i + 1) * bytes);
+        format!(r#""{i}":{{"dtype":"U8","shape":[{bytes}],"data_offsets":[{start},{end}]}}"#)
+    };
+    let header = format!("{{{}}}", (0..8).map(tensor).collect::<Vec<_>>().join(","));
+    check(
+        open::safetensors(safetensors(&header, 32)),
+        expect![
+            "model.safetensors: the data: 870 bytes after the header's length do not fit the header: the file is truncated, fetch it again"
+        ],
     );
 }
 

@@ -87,8 +87,17 @@ fn bpe(file: &GgufFile, tokens: &[&str], ignore_merges: bool) -> Result<BPE, Fau
     let merges = present(MERGES, file.strings(MERGES)?)?;
     let merges = merges.iter().map(|merge| {
         let pair = merge.split_once(' ').filter(|(a, b)| !a.is_empty() && !b.is_empty());
-        let pair = pair.ok_or_else(|| metadata(MERGES, format!("{} is no pair of tokens", quoted(merge))))?;
-        Ok((pair.0.to_owned(), pair.1.to_owned()))
+        let (a, b) =
+            pair.ok_or_else(|| metadata(MERGES, format!("{} is no pair of tokens", quoted(merge))))?;
+        // Checked here because `BPE::build` panics where a merged token is longer than all that there are.
+        let merged = format!("{a}{b}");
+        if let Some(absent) = [a, b, &merged].into_iter().find(|token| !seen.contains(token)) {
+            return Err(metadata(
+                MERGES,
+                format!("{} needs the token {}, which is absent", quoted(merge), quoted(absent)),
+            ));
+        }
+        Ok((a.to_owned(), b.to_owned()))
     });
     let merges: Vec<_> = merges.collect::<Result<_, Fault>>()?;
     let vocab: tokenizers::models::bpe::Vocab =
