@@ -30,7 +30,7 @@ pub mod prelude;
 #[doc(hidden)]
 pub mod __private;
 
-/// Opens a device by name (`host`, `cuda`, `cuda:1`, …) and gives it a compiler, if this crate was built with one (feature `jit`).
+/// Opens a device by name (`host`, `emulated`, `cuda`, `cuda:1`, …; see [`runtime::Device::open`]) and gives it a compiler, if this crate was built with one (feature `jit`).
 ///
 /// # Errors
 /// For an unknown name, without a driver, or without such a GPU; the message says what to do.

@@ -134,6 +134,15 @@ pub(crate) trait Backend: Send + Sync {
     ) -> Result<(), Error>;
     /// What kernels are compiled for, such as `sm_90a`; `None`: the device runs tile IR.
     fn target(&self) -> Option<&str>;
+    /// Is PTX all that it takes of a compiled kernel?
+    fn takes_ptx(&self) -> bool {
+        false
+    }
+    /// How it emulates, if it does.
+    #[cfg(feature = "emulator")]
+    fn emulation(&self) -> Option<&std::sync::Mutex<crate::emulated::Emulation>> {
+        None
+    }
     /// Gets a kernel ready to run. The error is a message as for [`Executable::launch`].
     fn prepare(&self, code: Code) -> Result<Arc<dyn Executable>, String>;
 }

@@ -41,12 +41,17 @@ fn compiled(
     let compiler = device
         .compiler()
         .ok_or_else(|| LaunchError::NoCompiler { kernel: name.to_owned(), target: target.to_owned() })?;
-    let Some(disk) = device.disk_cache() else { return Ok(compiler.compile(kernel, target)?) };
-    let address = cache::address(kernel, target, compiler.version());
+    let takes_ptx = device.0.backend.takes_ptx();
+    let compile =
+        || if takes_ptx { compiler.compile_to_ptx(kernel, target) } else { compiler.compile(kernel, target) };
+    let Some(disk) = device.disk_cache() else { return Ok(compile()?) };
+    // Apart, so that a GPU never finds an entry without its cubin.
+    let kind = if takes_ptx { format!("{target} ptx") } else { target.to_owned() };
+    let address = cache::address(kernel, &kind, compiler.version());
     if let Some(found) = disk.load(address) {
         return Ok(found);
     }
-    let compiled = compiler.compile(kernel, target)?;
+    let compiled = compile()?;
     disk.store(address, &compiled);
     Ok(compiled)
 }

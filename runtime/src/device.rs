@@ -17,7 +17,7 @@ use crate::stream::{MAX_STREAMS, Stream, StreamInner};
 /// What a device is. Quantities that make no sense for a device are 0.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Properties {
-    /// The name that opens it: `host`, `cuda:0`.
+    /// The name that opens it: `host`, `emulated:sm_90a`, `cuda:0`.
     pub name: String,
     /// What the vendor calls it.
     pub model: String,
@@ -75,12 +75,18 @@ impl Device {
     ///
     /// * `host`: the tile interpreter on this machine's processor, always there;
     /// * `host:races`: the same, one program after another, reporting two programs that store to one element;
+    /// * `emulated`, `emulated:sm_90a`, `emulated:sm_80`: kernels compiled for that GPU, executed on the CPU warp by warp, with sanitizers; a compiler is needed as for
+    ///   a GPU;
     /// * `cuda` or `cuda:0`, `cuda:1`, …: a GPU, numbered as the CUDA driver does.
     ///
     /// # Errors
     /// For an unknown name, without a driver, or without such a GPU; the message says what to do.
     pub fn open(name: &str) -> Result<Device, Error> {
-        let name = if name == "cuda" { "cuda:0" } else { name };
+        let name = match name {
+            "cuda" => "cuda:0",
+            "emulated" => "emulated:sm_90a",
+            name => name,
+        };
         // Held while opening, so that two threads do not both open one device.
         let mut open = lock(&OPEN);
         let open = open.get_or_insert_default();

@@ -15,10 +15,13 @@ mod cache;
 mod compile;
 mod cuda;
 mod device;
+#[cfg(feature = "emulator")]
+mod emulated;
 mod error;
 mod event;
 mod graph;
 mod host;
+mod immediate;
 pub mod launch;
 mod layout;
 mod memory;
@@ -29,6 +32,8 @@ mod tensor;
 pub mod testing;
 
 pub use device::{Device, Properties, register_compiler};
+#[cfg(feature = "emulator")]
+pub use emulated::{Emulation, Timing};
 pub use error::{Error, LaunchError};
 pub use event::Event;
 pub use graph::Graph;

@@ -105,6 +105,11 @@ pub trait Compiler: Send + Sync {
     /// Compiles a verified kernel for a target such as `sm_90a`.
     fn compile(&self, kernel: &Kernel, target: &str) -> Result<CompiledKernel, CompileError>;
 
+    /// As [`Compiler::compile`], for a device that takes PTX: no cubin is wanted.
+    fn compile_to_ptx(&self, kernel: &Kernel, target: &str) -> Result<CompiledKernel, CompileError> {
+        self.compile(kernel, target)
+    }
+
     /// Changes whenever the code generated for some kernel could: part of every cache key.
     fn version(&self) -> &str;
 }

@@ -4,31 +4,35 @@
 //! which costs what plain accesses cost. Two CTAs that race get one of the values, as on a GPU, and no undefined behaviour. Stores of
 //! less than a word replace their bytes only.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use super::window;
 
 /// Room between allocations, and the alignment of their addresses: a pointer that leaves its allocation by less than a MiB hits nothing.
 const GAP: u64 = 1 << 20;
+/// Freed allocations that reports know.
+const REMEMBERED: usize = 256;
 
 /// An allocation.
 #[derive(Debug)]
 pub struct Allocation {
     base: u64,
     size: u64,
-    name: String,
+    name: Arc<str>,
     words: Box<[AtomicU32]>,
     /// Bit i of a word's shadow: its byte i has been written.
     written: Box<[AtomicU8]>,
 }
 
-/// All allocations of a device.
-#[derive(Debug, Default)]
+/// All allocations of a device. A clone is the same memory: it keeps what was allocated when it was made, whatever is allocated or freed since.
+#[derive(Clone, Debug, Default)]
 pub struct GlobalMemory {
     /// By rising address.
-    allocations: Vec<Allocation>,
-    /// Base, size, name of what is no more, for reports.
-    freed: Vec<(u64, u64, String)>,
+    allocations: Vec<Arc<Allocation>>,
+    /// Base, size, name of what is no more, for reports: the last of them.
+    freed: VecDeque<(u64, u64, Arc<str>)>,
     used: u64,
 }
 
@@ -55,13 +59,13 @@ impl GlobalMemory {
         let base = window::GLOBAL + self.used;
         self.used = (self.used + bytes).next_multiple_of(GAP) + GAP;
         let words = bytes.div_ceil(4) as usize;
-        self.allocations.push(Allocation {
+        self.allocations.push(Arc::new(Allocation {
             base,
             size: bytes,
-            name: name.to_owned(),
+            name: name.into(),
             words: (0..words).map(|_| AtomicU32::new(0xBAD0_BEEF)).collect(),
             written: (0..words).map(|_| AtomicU8::new(0)).collect(),
-        });
+        }));
         base
     }
 
@@ -80,7 +84,10 @@ impl GlobalMemory {
         match self.allocations.binary_search_by_key(&address, |a| a.base) {
             Ok(i) => {
                 let gone = self.allocations.remove(i);
-                self.freed.push((gone.base, gone.size, gone.name));
+                if self.freed.len() == REMEMBERED {
+                    self.freed.pop_front();
+                }
+                self.freed.push_back((gone.base, gone.size, gone.name.clone()));
                 Ok(())
             }
             Err(_) => Err(self.error(address, 0)),
@@ -109,6 +116,22 @@ impl GlobalMemory {
         Ok(())
     }
 
+    /// Copies `bytes` bytes; those that have not been written count as not written behind it, too. The two places may overlap.
+    ///
+    /// # Errors
+    /// If either place is not inside of one allocation.
+    pub fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), MemoryError> {
+        let source = self.find(from, bytes).ok_or_else(|| self.error(from, bytes))?;
+        let target = self.find(to, bytes).ok_or_else(|| self.error(to, bytes))?;
+        let (at, to_at) = ((from - source.base) as usize, (to - target.base) as usize);
+        let mut copied = vec![0; bytes as usize];
+        source.load_bytes(at, &mut copied);
+        let unwritten: Vec<usize> = (0..bytes as usize).filter(|i| !source.is_written(at + i, 1)).collect();
+        target.store_bytes(to_at, &copied);
+        unwritten.into_iter().for_each(|i| target.forget_written(to_at + i));
+        Ok(())
+    }
+
     fn error(&self, address: u64, bytes: u64) -> MemoryError {
         MemoryError { address, bytes, note: self.describe(address) }
     }
@@ -127,7 +150,7 @@ impl GlobalMemory {
             return Some(a);
         }
         *hint = self.allocations.partition_point(|a| a.base <= address).checked_sub(1)?;
-        Some(&self.allocations[*hint]).filter(|a| a.has(address, bytes))
+        Some(&*self.allocations[*hint]).filter(|a| a.has(address, bytes))
     }
 
     /// What an address is near to: ", 4 bytes behind the 64 bytes of `x` at 0x…".
@@ -219,6 +242,10 @@ impl Allocation {
             }
             at = stop;
         }
+    }
+
+    fn forget_written(&self, at: usize) {
+        self.written[at / 4].fetch_and(!(1 << (at % 4)), Relaxed);
     }
 
     /// Have all of these bytes been written?

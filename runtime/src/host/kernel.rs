@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tegula_ir::interp::{self, InterpError, Memory, Options, Prepared};
 
-use super::stream::HostStream;
 use crate::backend::{Executable, LaunchConfig, RawStream};
 use crate::error::Error;
+use crate::immediate::ImmediateStream;
 use crate::launch::{Arg, ArgValue};
 
 /// A kernel prepared for the interpreter.
@@ -49,7 +49,7 @@ impl Executable for HostKernel {
     ) -> Result<(), String> {
         let (grid, program) = (config.grid, self.0.clone());
         let args: Vec<interp::Arg> = args.iter().map(argument).collect();
-        let stream = HostStream::of(stream).map_err(|e| e.to_string())?;
+        let stream = ImmediateStream::of(stream).map_err(|e| e.to_string())?;
         if stream.is_recording() {
             let run = move || program.run(grid, &args).map_err(failed);
             return stream.submit(run).map_err(|e| e.to_string());

@@ -1,10 +1,8 @@
 //! The host device: the tile interpreter on this machine's processor. Always there, and the oracle for the others.
 //!
-//! Work is done when it is submitted, on the caller's thread and rayon's; so streams and events have nothing to wait for. A stream that
-//! records keeps what it is given as a list of closures, which a graph runs again.
+//! Work is done when it is submitted, on the caller's thread and rayon's: see [`crate::immediate`].
 
 mod kernel;
-mod stream;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,8 +12,8 @@ use tegula_ir::interp::{Allocation, Memory, Prepared};
 use crate::backend::{Backend, Code, Executable, RawMemory, RawStream};
 use crate::device::Properties;
 use crate::error::Error;
+use crate::immediate::ImmediateStream;
 use kernel::HostKernel;
-use stream::HostStream;
 
 /// What fresh memory holds: NaN in every float type, so that reading before writing shows.
 const POISON: u8 = 0xff;
@@ -78,7 +76,7 @@ impl Backend for Host {
     }
 
     fn new_stream(&self) -> Result<Box<dyn RawStream>, Error> {
-        Ok(Box::new(HostStream::default()))
+        Ok(Box::new(ImmediateStream::default()))
     }
 
     fn alloc(&self, bytes: usize, _stream: &dyn RawStream) -> Result<Box<dyn RawMemory>, Error> {
@@ -126,7 +124,7 @@ impl Backend for Host {
     ) -> Result<(), Error> {
         let from = allocation(from, from_offset, bytes)?.clone();
         let to = allocation(to, to_offset, bytes)?.clone();
-        HostStream::of(stream)?.submit(move || {
+        ImmediateStream::of(stream)?.submit(move || {
             let mut copied = vec![0; bytes];
             from.read(from_offset, &mut copied);
             to.write(to_offset, &copied);
@@ -143,7 +141,7 @@ impl Backend for Host {
         stream: &dyn RawStream,
     ) -> Result<(), Error> {
         let to = allocation(to, offset, bytes)?.clone();
-        HostStream::of(stream)?.submit(move || {
+        ImmediateStream::of(stream)?.submit(move || {
             to.fill(offset, bytes, value);
             Ok(())
         })

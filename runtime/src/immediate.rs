@@ -1,4 +1,6 @@
-//! Streams, events and graphs of the host.
+//! Streams, events and graphs of devices that do work when it is submitted, on the caller's thread: there is nothing to wait for.
+//!
+//! A stream that records keeps what it is given as a list of closures, which a graph runs again.
 
 use std::any::Any;
 use std::sync::Mutex;
@@ -12,25 +14,25 @@ use crate::error::Error;
 type Work = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
 
 #[derive(Default)]
-pub(super) struct HostStream {
+pub(crate) struct ImmediateStream {
     /// What has been recorded, while recording.
     tape: Mutex<Option<Vec<Work>>>,
 }
 
-impl HostStream {
-    pub(super) fn of(stream: &dyn RawStream) -> Result<&HostStream, Error> {
+impl ImmediateStream {
+    pub(crate) fn of(stream: &dyn RawStream) -> Result<&ImmediateStream, Error> {
         stream
             .as_any()
             .downcast_ref()
             .ok_or_else(|| Error::Unsupported("a stream of another device".to_owned()))
     }
 
-    pub(super) fn is_recording(&self) -> bool {
+    pub(crate) fn is_recording(&self) -> bool {
         lock(&self.tape).is_some()
     }
 
     /// Does the work, or records it.
-    pub(super) fn submit(
+    pub(crate) fn submit(
         &self,
         work: impl Fn() -> Result<(), Error> + Send + Sync + 'static,
     ) -> Result<(), Error> {
@@ -42,7 +44,7 @@ impl HostStream {
     }
 }
 
-impl RawStream for HostStream {
+impl RawStream for ImmediateStream {
     fn synchronize(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -52,7 +54,7 @@ impl RawStream for HostStream {
     }
 
     fn record(&self) -> Result<Box<dyn RawEvent>, Error> {
-        Ok(Box::new(HostEvent(Instant::now())))
+        Ok(Box::new(ImmediateEvent(Instant::now())))
     }
 
     fn begin_capture(&self) -> Result<(), Error> {
@@ -61,7 +63,7 @@ impl RawStream for HostStream {
     }
 
     fn end_capture(&self) -> Result<Box<dyn RawGraph>, Error> {
-        Ok(Box::new(HostGraph(lock(&self.tape).take().unwrap_or_default())))
+        Ok(Box::new(ImmediateGraph(lock(&self.tape).take().unwrap_or_default())))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -69,9 +71,9 @@ impl RawStream for HostStream {
     }
 }
 
-struct HostEvent(Instant);
+struct ImmediateEvent(Instant);
 
-impl RawEvent for HostEvent {
+impl RawEvent for ImmediateEvent {
     fn synchronize(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -81,7 +83,7 @@ impl RawEvent for HostEvent {
     }
 
     fn elapsed_ms(&self, earlier: &dyn RawEvent) -> Result<f32, Error> {
-        let Some(earlier) = earlier.as_any().downcast_ref::<HostEvent>() else {
+        let Some(earlier) = earlier.as_any().downcast_ref::<ImmediateEvent>() else {
             return Err(Error::Unsupported("an event of another device".to_owned()));
         };
         // Negative if the caller swapped them, as a GPU would say.
@@ -98,9 +100,9 @@ impl RawEvent for HostEvent {
     }
 }
 
-struct HostGraph(Vec<Work>);
+struct ImmediateGraph(Vec<Work>);
 
-impl RawGraph for HostGraph {
+impl RawGraph for ImmediateGraph {
     fn launch(&self, _stream: &dyn RawStream) -> Result<(), Error> {
         self.0.iter().try_for_each(|work| work())
     }
