@@ -44,6 +44,7 @@ use crate::gemm::options::{Added, GemmOptions, Numerics, absent};
 use crate::{Activation, DeviceClass, Error};
 use config::{Algorithm, Config};
 pub use format::Format;
+use matrix::PANEL;
 pub use matrix::QuantizedMatrix;
 
 /// y = x · wᵀ + what `options` add.
@@ -76,8 +77,8 @@ where
 /// [`quant_gemm`] with a config of the caller's: for tuning.
 ///
 /// # Errors
-/// As [`quant_gemm`]; fewer rows in the config than in `x`, unless weights are dequantised; and a config that is not legal, by what
-/// staging says.
+/// As [`quant_gemm`]; fewer rows in the config than in `x`, unless weights are dequantised; columns that are not a panel (or a part of one,
+/// elementwise); and a config that is not legal otherwise, by what staging says.
 pub fn quant_gemm_with<'a, T, O>(
     x: impl Into<TensorView<'a, T>>,
     w: &QuantizedMatrix,
@@ -199,6 +200,16 @@ fn check_shapes<T: Element, O: Element>(
     if config.algorithm != Algorithm::Dequantized && config.rows < m {
         let problem = format!("{} rows a program, but `x` has {m} rows", config.rows);
         return Err(check.refuse("config", problem, "use `Algorithm::Dequantized`"));
+    }
+    let (algorithm, block_n) = (config.algorithm, config.block_n);
+    let within_a_panel = match algorithm {
+        Algorithm::Elementwise => block_n > 0 && PANEL.is_multiple_of(block_n),
+        Algorithm::Grouped | Algorithm::Dequantized => block_n == PANEL,
+    };
+    if !within_a_panel {
+        let needed = if algorithm == Algorithm::Elementwise { "a divisor of " } else { "" };
+        let problem = format!("{block_n} columns a program, but {needed}{PANEL} is needed for {algorithm:?}");
+        return Err(check.refuse("config", problem, "weights are packed in panels of so many columns"));
     }
     Ok([m, w.n()])
 }

@@ -336,6 +336,14 @@ fn what_does_not_fit_is_named() {
     let one_row = Config::choose([1, 5, 64], Format::Q8_0, 32, 1, DeviceClass::H200);
     let config = quant_gemm_with(&x, &w, &mut y, options(), one_row, &stream);
     let up = quant_swiglu(&x, &w, &other, &mut y, &stream);
+    // Programs start at columns that their tiles do not, or end beyond their panel.
+    let host = Config::choose([2, 5, 64], Format::Q8_0, 32, 1, DeviceClass::Host { threads: 1 });
+    let many = Config::choose([64, 5, 64], Format::Q8_0, 32, 1, DeviceClass::H200);
+    let few = Config::choose([2, 5, 64], Format::Q8_0, 32, 1, DeviceClass::H200);
+    let columns = [(host, 32), (host, 128), (many, 32), (few, 128), (few, 0)].map(|(config, block_n)| {
+        quant_gemm_with(&x, &w, &mut y, options(), Config { block_n, ..config }, &stream)
+    });
+    let gated = quant_swiglu_with(&x, &w, &w, &mut y, Config { block_n: 32, ..host }, &stream);
     let matrices = shown([k, none, bytes]);
     expect![[r#"
         `QuantizedMatrix`, argument `k`: K is 100, but a positive multiple of 32 is needed: a block of Q4_0 holds 32 weights
@@ -346,7 +354,13 @@ fn what_does_not_fit_is_named() {
         `quant_gemm`, argument `bias`: shape [2], but [5] is needed: one element for each column of `y`
         `quant_gemm`, argument `config`: 1 rows a program, but `x` has 2 rows; use `Algorithm::Dequantized`
         `quant_swiglu`, argument `up`: [5, 64] of Q4_0 on DEVICE, but `gate` is [5, 64] of Q8_0 on DEVICE: both must be alike
-    "#]].assert_eq(&(matrices + &shown([wrong_x, wrong_y, bias, config, up])).replace(device.name(), "DEVICE"));
+        `quant_gemm`, argument `config`: 32 columns a program, but 64 is needed for Grouped; weights are packed in panels of so many columns
+        `quant_gemm`, argument `config`: 128 columns a program, but 64 is needed for Grouped; weights are packed in panels of so many columns
+        `quant_gemm`, argument `config`: 32 columns a program, but 64 is needed for Dequantized; weights are packed in panels of so many columns
+        `quant_gemm`, argument `config`: 128 columns a program, but a divisor of 64 is needed for Elementwise; weights are packed in panels of so many columns
+        `quant_gemm`, argument `config`: 0 columns a program, but a divisor of 64 is needed for Elementwise; weights are packed in panels of so many columns
+        `quant_swiglu`, argument `config`: 32 columns a program, but 64 is needed for Grouped; weights are packed in panels of so many columns
+    "#]].assert_eq(&(matrices + &shown([wrong_x, wrong_y, bias, config, up]) + &shown(columns) + &shown([gated])).replace(device.name(), "DEVICE"));
 }
 
 #[test]

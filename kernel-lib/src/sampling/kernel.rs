@@ -145,18 +145,19 @@ fn top_k<T: Float>(logits: View<T, 2>, row: Row, k: Scalar<i32>) -> Scalar<u32> 
     low
 }
 
-/// The largest threshold at which the weight is more than p of that at `low`.
+/// The largest threshold at which the weight is at least p of that at `low`.
 #[tile_fn]
 fn top_p<T: Float>(logits: View<T, 2>, row: Row, low: Scalar<u32>, p: Scalar<u64>) -> Scalar<u32> {
     let (all, mut count_low) = at_least(logits, row, low);
-    let enough = mulhi(all, p);
+    // Rounded up: what a 128-bit product has below its upper half.
+    let enough = mulhi(all, p) + select((all * p).eq_(0), 0, 1);
     let (mut low, mut high) = (low, max(row.largest + 1, low));
     let mut count_high = constant(0);
     // Between thresholds with one key more and less there is nothing to decide.
     while high - low > 1 && count_low - count_high > 1 {
         let middle = low + (high - low) / 2;
         let (weight, count) = at_least(logits, row, middle);
-        let inside = weight.gt(enough);
+        let inside = weight.ge(enough);
         low = select(inside, middle, low);
         count_low = select(inside, count, count_low);
         high = select(inside, high, middle);

@@ -100,6 +100,26 @@ fn the_selected_set_is_exact_with_ties() {
     assert_eq!(set(None, Some(0.6)), [1, 2, 3, 5, 6]);
 }
 
+/// Weights of 2⁴⁰, 2³⁹ and 2³⁹: the temperature is log₂e as far as f32 has it, so that logits are exponents of 2. The first token has a share of
+/// exactly ½, which is enough.
+#[test]
+fn a_share_that_is_exactly_p_is_enough() {
+    let logits = [0.0f32, -1.0, -1.0];
+    let rows = 1000;
+    let repeated: Vec<f32> = logits.iter().copied().cycle().take(rows * 3).collect();
+    let logits = Padded::of(&device(), &repeated, [rows, 3], 0);
+    let set = |top_p: f32| {
+        let sampling = Sampling { top_p: Some(top_p), ..Sampling::at_temperature(1.442_695, 7) };
+        let mut ids = sampled(&logits, rows, &sampling);
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    };
+    assert_eq!(set(0.5f32.next_down()), [0]);
+    assert_eq!(set(0.5), [0]);
+    assert_eq!(set(0.5f32.next_up()), [0, 1, 2]);
+}
+
 /// χ² of the frequencies of 20000 draws: with 7 degrees of freedom, 24.3 is exceeded once in 1000 seeds, and this one is fixed.
 #[test]
 fn frequencies_are_the_probabilities() {

@@ -125,13 +125,22 @@ pub fn choose_splits(programs: usize, keys: usize, device: DeviceClass) -> usize
     if programs == 0 || programs * 5 >= multiprocessors * 4 || keys <= UNSPLIT_KEYS {
         return 1;
     }
-    let most = keys.div_ceil(SPLIT_KEYS).min(MAX_SPLITS).min(multiprocessors);
+    let most = most_splits(keys, device);
     let efficiency = |splits: usize| {
         let waves = (programs * splits) as f64 / multiprocessors as f64;
         waves / waves.ceil()
     };
     let best = (1..=most).map(efficiency).fold(0.0, f64::max);
     (1..=most).find(|&splits| efficiency(splits) >= 0.85 * best).unwrap_or(1)
+}
+
+/// The most that [`choose_splits`] gives for up to so many keys.
+pub fn most_splits(keys: usize, device: DeviceClass) -> usize {
+    let DeviceClass::Gpu { multiprocessors } = device else { return 1 };
+    if keys <= UNSPLIT_KEYS {
+        return 1;
+    }
+    keys.div_ceil(SPLIT_KEYS).min(MAX_SPLITS).min(multiprocessors as usize).max(1)
 }
 
 /// What the registry lists.

@@ -12,7 +12,7 @@ use super::merge::merge_states;
 use super::shape::{self, Extents, Inputs, Outputs, check_dims};
 use crate::check::Check;
 use crate::{Activation, DeviceClass, Error};
-use config::{DecodeConfig, DecodeShape, choose_splits};
+use config::{DecodeConfig, DecodeShape, choose_splits, most_splits};
 
 /// The most queries of a sequence: more are [`forward`](fn@super::forward)'s.
 pub const MAX_QUERIES: usize = 8;
@@ -31,8 +31,8 @@ pub struct DecodeOptions {
     pub config: Option<DecodeConfig>,
 }
 
-/// Memory for the partial results of splits, kept from call to call. It grows when it has to, which a recorded graph cannot: call
-/// [`DecodeWorkspace::reserve`] before.
+/// Memory for the partial results of splits, kept from call to call. It grows when it has to, which takes time that a call can be spared by
+/// [`DecodeWorkspace::reserve_for`]. A recorded graph keeps the memory that it was recorded with, even if this one grows afterwards.
 #[derive(Debug, Default)]
 pub struct DecodeWorkspace {
     out: Option<Tensor<f32>>,
@@ -48,7 +48,7 @@ impl DecodeWorkspace {
     /// Makes room for so many partial results (splits × batch × queries × heads) of heads of `value_dim` elements.
     ///
     /// # Errors
-    /// If the device has no memory left, or while a graph is recorded.
+    /// If the device has no memory left.
     pub fn reserve(
         &mut self,
         device: &Device,
@@ -61,6 +61,26 @@ impl DecodeWorkspace {
             }
         }
         Ok(())
+    }
+
+    /// Makes room for what [`decode`] can need whose options leave the number of splits to it: for up to so many sequences, queries of each and
+    /// slots of the cache.
+    ///
+    /// # Errors
+    /// If the device has no memory left.
+    pub fn reserve_for(
+        &mut self,
+        device: &Device,
+        batch: usize,
+        queries: usize,
+        keys: usize,
+        heads: usize,
+        value_dim: usize,
+    ) -> Result<(), tegula::runtime::Error> {
+        match most_splits(keys, DeviceClass::of(device)) {
+            1 => Ok(()),
+            splits => self.reserve(device, splits * batch * queries * heads, value_dim),
+        }
     }
 
     /// Views of its memory with these shapes; room for them was reserved.

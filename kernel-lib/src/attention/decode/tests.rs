@@ -3,7 +3,7 @@
 use expect_test::expect;
 use tegula::prelude::*;
 
-use super::config::{DecodeConfig, DecodeShape, choose_splits};
+use super::config::{DecodeConfig, DecodeShape, choose_splits, most_splits};
 use crate::attention::reference::Problem;
 use crate::attention::testing::{Case, Memory, Placed};
 use crate::attention::{DecodeOptions, DecodeWorkspace, Inputs, Outputs, decode};
@@ -151,6 +151,10 @@ fn splits_by_the_number_of_programs() {
     for programs in 1..300 {
         for keys in [1, 700, 4096, 131_072] {
             assert!((1..=128).contains(&splits(programs, keys)));
+            // What a workspace reserves for up to so many keys is enough for fewer.
+            for capacity in [keys, keys + 1, 2 * keys, 1 << 20] {
+                assert!(splits(programs, keys) <= most_splits(capacity, DeviceClass::H200));
+            }
         }
     }
 }

@@ -50,7 +50,9 @@ pub fn attention_forward<T: Float + DotInto<f32>>(
 
     let capacity = k.dim(1).cast::<i32>();
     let keys = if given.kv_len { of_sequence(kv_len, batch).clamp(0, capacity) } else { capacity };
-    let start = if given.q_start { of_sequence(q_start, batch) } else { keys - queries };
+    // From `keys` on every query sees all keys, up to −`queries` none sees any: beyond, sums with it could overflow.
+    let start =
+        if given.q_start { of_sequence(q_start, batch).clamp(-queries, keys) } else { keys - queries };
 
     // The last key that each query sees; and `whole` keys that every query sees, in whole tiles.
     let rows = first + arange(0, block_q);

@@ -168,6 +168,20 @@ fn lengths_and_positions_of_each_sequence() {
     }
 }
 
+/// Positions so far away that a sum with an index would not fit 32 bits: all keys are seen, or none.
+#[test]
+fn positions_beyond_all_keys() {
+    let starts = vec![i32::MAX, i32::MAX - 4, i32::MIN, i32::MIN + 4, -5, -4, 33, 32, -2];
+    let batch = starts.len();
+    let p = Problem { batch, q_start: Some(starts), ..problem(5, 33, (2, 1), 16, true) };
+    let short = Problem { kv_len: Some(vec![33, 17, 33, 17, 33, 17, 17, 33, 0]), ..p.clone() };
+    for p in [p, short] {
+        for config in [None, tiles(4, 16, &p)] {
+            run(&Case::<f32>::random(p.clone(), 1.0, 1), Memory::Bshd, config);
+        }
+    }
+}
+
 #[test]
 fn a_nan_of_one_sequence_is_not_another_ones() {
     let device = device();
