@@ -19,7 +19,9 @@ pub enum Bytes {
 impl Bytes {
     /// Maps a file.
     ///
-    /// Nobody may shorten the file while it is mapped: the system would end the process. Model files are replaced, not edited in place.
+    /// Nobody may change the file while it is mapped. Strings of its header (names, the vocabulary) are read in place, checked once to be UTF-8:
+    /// changed bytes there are undefined behaviour, and in a file that is shortened the system ends the process. Model files are replaced,
+    /// not edited in place.
     ///
     /// # Errors
     /// If there is no such file, it may not be read, or it is no ordinary file.
@@ -32,8 +34,8 @@ impl Bytes {
         if metadata.len() == 0 {
             return Ok(Bytes::Owned(Vec::new()));
         }
-        // SAFETY: the map is private to us and only read. That its bytes do not change is a promise of the user, stated above; all that
-        // is read from it is checked at the moment it is copied out, so a change gives wrong numbers or an error.
+        // SAFETY: the map is private to us and only read. That its bytes do not change as long as it lives is what whoever names the file
+        // promises, as stated above and where files are opened: no program can enforce it for a file that others may write to.
         let map = unsafe { Mmap::map(&file) }.map_err(|error| Error::io(path, &error))?;
         Ok(Bytes::Mapped(map))
     }

@@ -25,7 +25,8 @@ enum Files {
 }
 
 impl Checkpoint {
-    /// Opens a GGUF file, a folder, or a safetensors file of a folder.
+    /// Opens a GGUF file, a folder, or a safetensors file of a folder. Files must not change as long as it is open: they are mapped, see
+    /// [`Bytes::map`](crate::bytes::Bytes::map).
     ///
     /// # Errors
     /// For files that are missing, damaged, or of a model that is not of the Llama family.

@@ -1,7 +1,8 @@
 //! A model on a device: its weights, its KV cache, and the kernels that take tokens to logits.
 //!
-//! Everything that a step needs is allocated when the model is loaded: a step launches kernels and nothing else, and waits for the device only where
-//! a caller asks for a result. Positions are views of a tensor that holds 0, 1, 2, …, so that they need no copy to the device.
+//! Everything that a step needs is allocated when the model is loaded: a step launches kernels and allocates nothing, and waits for the device only where
+//! a caller asks for a result. Positions are views of a tensor that holds 0, 1, 2, …, so that they need no copy to the device; nor does
+//! a token that was picked there. Ids of other tokens are copied into memory that is there already.
 //!
 //! Numerics: activations are in `T`, the residual stream is in f32, and so are the logits.
 
@@ -35,13 +36,13 @@ pub trait Engine {
     /// Tokens that it has seen.
     fn position(&self) -> usize;
 
-    /// Forgets all tokens from a position on.
+    /// Forgets all tokens from a position on, and their logits: after a step back there are none until the next [`Engine::extend`].
     fn rewind(&mut self, position: usize);
 
     /// Appends tokens to the sequence; afterwards the last one's logits are known. Does not wait for the device.
     ///
     /// # Errors
-    /// For no tokens, a token id out of range, more tokens than there is room for; and if the device fails.
+    /// For no tokens, a token id out of range, more tokens than there is room for; and if the device fails. Either way no token is appended.
     fn extend(&mut self, tokens: &[u32]) -> Result<(), Error>;
 
     /// The logits of the last token, one for each token of the vocabulary.
@@ -53,7 +54,7 @@ pub trait Engine {
     /// Picks the next token by the logits of the last one; it is not appended yet.
     ///
     /// # Errors
-    /// If there is none, or the device fails.
+    /// If there is none, if no logit is a number that can be chosen (a damaged model), or the device fails.
     fn pick(&mut self, sampling: &Sampling) -> Result<u32, Error>;
 
     /// As [`Engine::extend`], and says how surprising each next token is: `tokens.len() − 1` negative log-likelihoods, in nats.
@@ -71,6 +72,8 @@ pub struct Model<T: Dtype> {
     scratch: Scratch<T>,
     /// Tokens in the cache.
     position: usize,
+    /// After how many tokens the first row of the logits comes; `None`: it is of no token.
+    logits_of: Option<usize>,
     /// The token that [`Engine::pick`] left on the device.
     picked: Option<u32>,
 }
@@ -98,12 +101,12 @@ impl<T: Dtype> Engine for Model<T> {
     }
 
     fn extend(&mut self, tokens: &[u32]) -> Result<(), Error> {
-        self.check(tokens)?;
-        for chunk in tokens.chunks(self.scratch.rows) {
-            self.forward(chunk)?;
-        }
-        let last = (tokens.len() - 1) % self.scratch.rows;
-        self.project(last..last + 1)
+        self.append(tokens, |model| {
+            for chunk in tokens.chunks(model.scratch.rows) {
+                model.forward(chunk)?;
+            }
+            Ok(())
+        })
     }
 
     fn logits(&mut self) -> Result<Vec<f32>, Error> {
@@ -119,31 +122,49 @@ impl<T: Dtype> Engine for Model<T> {
     }
 
     fn score(&mut self, tokens: &[u32]) -> Result<Vec<f64>, Error> {
-        self.check(tokens)?;
-        let mut scores = Vec::with_capacity(tokens.len() - 1);
-        for chunk in tokens.chunks(self.scratch.rows) {
-            self.forward(chunk)?;
-            let rows = self.scratch.logits.dim(0);
-            for first in (0..chunk.len()).step_by(rows) {
-                let end = (first + rows).min(chunk.len());
-                self.project(first..end)?;
-                let logits = self.scratch.logits.view().slice(0, ..end - first)?.to_vec()?;
-                for row in logits.chunks_exact(self.config.vocab) {
-                    // The last token has no next one.
-                    if let Some(&next) = tokens.get(scores.len() + 1) {
-                        scores.push(negative_log_likelihood(row, next));
+        let mut scores = Vec::new();
+        self.append(tokens, |model| {
+            for chunk in tokens.chunks(model.scratch.rows) {
+                model.forward(chunk)?;
+                let rows = model.scratch.logits.dim(0);
+                for first in (0..chunk.len()).step_by(rows) {
+                    let end = (first + rows).min(chunk.len());
+                    model.project(first..end)?;
+                    let logits = model.scratch.logits.view().slice(0, ..end - first)?.to_vec()?;
+                    for row in logits.chunks_exact(model.config.vocab) {
+                        // The last token has no next one.
+                        if let Some(&next) = tokens.get(scores.len() + 1) {
+                            scores.push(negative_log_likelihood(row, next));
+                        }
                     }
                 }
             }
-        }
-        // What `logits` and `pick` go by is the last row.
-        let last = (tokens.len() - 1) % self.scratch.rows;
-        self.project(last..last + 1)?;
+            Ok(())
+        })?;
         Ok(scores)
     }
 }
 
 impl<T: Dtype> Model<T> {
+    /// Appends tokens by `steps`, which takes them through the layers in chunks; then computes the last one's logits. If that fails, the sequence
+    /// is as it was, but its logits are lost.
+    fn append(
+        &mut self,
+        tokens: &[u32],
+        steps: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.check(tokens)?;
+        let before = self.position;
+        self.logits_of = None;
+        let last = (tokens.len() - 1) % self.scratch.rows;
+        let done = steps(self).and_then(|()| self.project(last..last + 1));
+        match done {
+            Ok(()) => self.logits_of = Some(self.position),
+            Err(_) => self.rewind(before),
+        }
+        done
+    }
+
     /// Can these tokens be appended?
     fn check(&self, tokens: &[u32]) -> Result<(), Fault> {
         if tokens.is_empty() {
@@ -172,10 +193,14 @@ impl<T: Dtype> Model<T> {
     }
 
     fn expect_logits(&self) -> Result<(), Fault> {
-        if self.position > 0 {
+        if self.logits_of == Some(self.position) {
             return Ok(());
         }
-        Err(Fault::new("the logits", "there are none before the first token"))
+        let problem = match self.position {
+            0 => "there are none before the first token",
+            _ => "the last token's are not known after a step back, or one that failed: append it again",
+        };
+        Err(Fault::new("the logits", problem))
     }
 }
 

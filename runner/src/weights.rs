@@ -68,7 +68,7 @@ pub struct SafetensorsFile {
 }
 
 impl SafetensorsFile {
-    /// Maps a file and checks it.
+    /// Maps a file and checks it. The file must not change as long as it is open: see [`Bytes::map`].
     ///
     /// # Errors
     /// For a file that cannot be read, is no safetensors file, or is damaged.
@@ -105,6 +105,12 @@ impl SafetensorsFile {
             SafeTensorError::InvalidOffset(name) => {
                 fault(&format!("tensor {}", quoted(&name)), "its place is wrong: the file is damaged".into())
             }
+            SafeTensorError::TensorInvalidInfo
+            | SafeTensorError::ValidationOverflow
+            | SafeTensorError::MisalignedSlice => match misfit(&bytes[8..8 + length as usize]) {
+                Some((name, problem)) => fault(&format!("tensor {}", quoted(&name)), problem),
+                None => fault("the header", "a tensor has not the bytes that its shape and type ask for".into()),
+            },
             other => fault("the header", crate::error::one_line(&other.to_string(), 300)),
         })?;
         let names = metadata.offset_keys();
@@ -145,6 +151,24 @@ fn read_metadata(file: &[u8]) -> Result<(usize, Metadata), SafeTensorError> {
         return Err(SafeTensorError::MetadataIncompleteBuffer);
     }
     Ok((header.len(), metadata))
+}
+
+/// The first tensor of a header whose place has not the bytes that its shape and type ask for, and how that is. The crate does not say which it is.
+fn misfit(header: &[u8]) -> Option<(String, String)> {
+    let Header { tensors, .. } = serde_json::from_slice(header).ok()?;
+    let mut tensors: Vec<_> = tensors.into_iter().collect();
+    tensors.sort_by_key(|(_, info)| info.data_offsets);
+    tensors.into_iter().find_map(|(name, TensorInfo { dtype, shape, data_offsets: (start, end) })| {
+        let bits = shape.iter().try_fold(dtype.bitsize(), |bits, &extent| bits.checked_mul(extent));
+        let bytes = end.checked_sub(start)?;
+        if bits.is_some() && bits == bytes.checked_mul(8) {
+            return None;
+        }
+        Some((
+            name,
+            format!("{dtype} of shape {shape:?} does not fit its {bytes} bytes: the file is damaged"),
+        ))
+    })
 }
 
 impl WeightSource for SafetensorsFile {
@@ -190,7 +214,7 @@ struct Index {
 }
 
 impl Shards {
-    /// Opens one file.
+    /// Opens one file, which must not change as long as it is open: see [`Bytes::map`].
     ///
     /// # Errors
     /// See [`SafetensorsFile::open`].
@@ -198,7 +222,7 @@ impl Shards {
         Ok(Shards { index: path.into(), files: vec![SafetensorsFile::open(path)?] })
     }
 
-    /// Opens all weights of a folder.
+    /// Opens all weights of a folder. Its files must not change as long as they are open: see [`Bytes::map`].
     ///
     /// # Errors
     /// If there are none, the index names a file outside of the folder, or a file is damaged.

@@ -60,7 +60,14 @@ fn what_is_wrong_with_a_request_is_one_line() {
         "error: token 1: id 256 is out of range: the model's vocabulary has 256 tokens"
     );
     let line = refused(&["generate", "--random", "--prompt", "a", "--temperature=-1"]);
-    assert_eq!(line, "error: the temperature: is -1, not a number from 0 on");
+    assert_eq!(line, "error: the temperature: is -1, not 0 or a number from 9.536743e-7 up");
+    // Before anything is loaded: there is no such file.
+    let absent = ["--model", "absent.gguf", "--temperature=1e-30"];
+    let line = refused(&[&["generate", "--prompt", "a"][..], &absent].concat());
+    assert_eq!(
+        line,
+        format!("error: the temperature: is {}, not 0 or a number from 9.536743e-7 up", 1e-30f32)
+    );
     let line = refused(&["generate", "--random", "--prompt", "a", "--context", "3000"]);
     assert_eq!(
         line,
@@ -108,4 +115,26 @@ fn a_small_file_is_read_and_continued() {
     };
     assert_eq!(generate(&[]), generate(&[]));
     assert!(text(&generate(&[])).starts_with("abc"));
+}
+
+#[test]
+fn counts_of_tokens_beyond_all_bounds() {
+    let most = usize::MAX.to_string();
+    let output = runner(&["generate", "--random", "--prompt", "a", "-n", &most, "--context", "8"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let most = u32::MAX.to_string();
+    let line = refused(&["bench", "--random", "--prompt-tokens", &most, "--tokens", &most, "--context", "8"]);
+    assert_eq!(line, "error: the context: 8589934590 tokens do not fit its 8 positions");
+}
+
+#[test]
+fn logits_without_numbers_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut model = Builder::model();
+    model.tensor("output_norm.weight").data = f32::NAN.to_le_bytes().repeat(32);
+    let path = write(folder.path(), "model.gguf", &model.build());
+    for temperature in ["0", "1"] {
+        let line = refused(&["generate", "--model", &path, "--prompt", "abc", "--temperature", temperature]);
+        assert!(line.starts_with("error: the logits: none of them is a number"), "{line}");
+    }
 }

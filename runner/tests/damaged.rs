@@ -4,9 +4,10 @@
 mod common;
 
 use cap::Cap;
-use common::gguf::{Builder, Value};
+use common::gguf::{Builder, HEAD_DIM, HEADS, HIDDEN, INTERMEDIATE, KV_HEADS, Value};
 use common::open;
 use expect_test::{Expect, expect};
+use tegula_runner::config::Scaling;
 use tegula_runner::{Error, ModelWeights};
 
 /// Every allocation of this program goes through here: past the limit the program aborts.
@@ -251,7 +252,7 @@ fn metadata_that_does_not_fit() {
     check(
         with("tokenizer.ggml.pre", Value::Str("gpt-17".into())),
         expect![
-            "model.gguf: metadata `tokenizer.ggml.pre`: `gpt-17` is not supported; supported are default, gpt-2, smollm, llama-bpe, qwen2"
+            "model.gguf: metadata `tokenizer.ggml.pre`: `gpt-17` is not supported; supported are gpt-2, smollm, llama-bpe, qwen2"
         ],
     );
     check(
@@ -285,6 +286,79 @@ fn metadata_that_does_not_fit() {
     let mut model = Builder::model();
     model.metadata.retain(|(key, _)| key != "llama.embedding_length");
     check(gguf(model), expect!["model.gguf: metadata `llama.embedding_length`: is missing"]);
+}
+
+#[test]
+fn biases_are_those_of_queries_keys_and_values() {
+    let (q, kv) = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
+    let biased = Builder::model()
+        .with_tensor("blk.0.attn_q.bias", &[q])
+        .with_tensor("blk.0.attn_k.bias", &[kv])
+        .with_tensor("blk.0.attn_v.bias", &[kv]);
+    assert!(!open::gguf(Builder::model().build()).unwrap().0.config().qkv_bias);
+    assert!(open::gguf(biased.build()).unwrap().0.config().qkv_bias);
+    check(
+        gguf(Builder::model().with_tensor("blk.0.attn_k.bias", &[kv])),
+        expect![
+            "model.gguf: tensor `blk.0.attn_q.bias`: is missing: the file is incomplete, or of another kind of model"
+        ],
+    );
+    check(
+        gguf(biased.clone().with_tensor("blk.0.attn_output.bias", &[HIDDEN])),
+        expect![
+            "model.gguf: tensor `blk.0.attn_output.bias`: is not supported: of biases, only those of Q, K and V are"
+        ],
+    );
+    check(
+        gguf(biased.with_tensor("blk.0.ffn_up.bias", &[INTERMEDIATE])),
+        expect![
+            "model.gguf: tensor `blk.0.ffn_up.bias`: is not supported: of biases, only those of Q, K and V are"
+        ],
+    );
+}
+
+#[test]
+fn scaling_of_rotary_frequencies_is_read_as_llama_cpp_does() {
+    let scaling = |model: Builder| open::gguf(model.build()).unwrap().0.config().rope.scaling.clone();
+    let (factor, old) = ("llama.rope.scaling.factor", "llama.rope.scale_linear");
+    let kind = |kind: &str| Builder::model().with("llama.rope.scaling.type", Value::Str(kind.into()));
+    assert_eq!(scaling(Builder::model()), Scaling::None);
+    assert_eq!(scaling(Builder::model().with(factor, Value::F32(4.0))), Scaling::Linear(4.0));
+    assert_eq!(scaling(Builder::model().with(old, Value::F32(2.0))), Scaling::Linear(2.0));
+    assert_eq!(scaling(Builder::model().with(factor, Value::F32(0.0))), Scaling::None);
+    assert_eq!(scaling(kind("linear").with(factor, Value::F32(4.0))), Scaling::Linear(4.0));
+    assert_eq!(scaling(kind("none").with(factor, Value::F32(4.0))), Scaling::None);
+    check(gguf(kind("linear")), expect!["model.gguf: metadata `llama.rope.scaling.factor`: is missing"]);
+    check(
+        gguf(kind("yarn").with(factor, Value::F32(4.0))),
+        expect![
+            "model.gguf: metadata `llama.rope.scaling.type`: `yarn` is not supported; supported are none, linear"
+        ],
+    );
+}
+
+#[test]
+fn what_the_name_of_the_pre_tokenizer_implies() {
+    const PRE: &str = "tokenizer.ggml.pre";
+    let ids = |model: Builder| open::gguf(model.build()).unwrap().1.encode("abc").unwrap();
+    let unsaid = Builder::model().without("tokenizer.ggml.add_bos_token");
+    assert_eq!(ids(unsaid.clone()), [257]);
+    // Llama 3's texts begin with BOS, unless the file says otherwise.
+    let llama3 = Value::Str("llama-bpe".into());
+    assert_eq!(ids(unsaid.set(PRE, llama3.clone())), [258, 257]);
+    assert_eq!(ids(Builder::model().set(PRE, llama3)), [257]);
+    check(
+        gguf(Builder::model().set(PRE, Value::Str("default".into()))),
+        expect![
+            "model.gguf: metadata `tokenizer.ggml.pre`: `default` is not supported; supported are gpt-2, smollm, llama-bpe, qwen2"
+        ],
+    );
+    check(
+        gguf(Builder::model().without(PRE)),
+        expect![
+            "model.gguf: metadata `tokenizer.ggml.pre`: is missing: how text is split is not known, convert the model anew"
+        ],
+    );
 }
 
 /// A safetensors file with this header over this many bytes of data.
@@ -327,7 +401,16 @@ fn damaged_safetensors() {
     );
     check(
         open::safetensors(safetensors(&HEADER.replace("[2,3]", "[2,4]"), 32)),
-        expect!["model.safetensors: the header: invalid shape, data type, or offset for tensor"],
+        expect![
+            "model.safetensors: tensor `a`: F32 of shape [2, 4] does not fit its 24 bytes: the file is damaged"
+        ],
+    );
+    // An extent of 2^63, whose product with the others is none.
+    check(
+        open::safetensors(safetensors(&HEADER.replace("[4]", "[9223372036854775808,4]"), 32)),
+        expect![
+            "model.safetensors: tensor `b`: BF16 of shape [9223372036854775808, 4] does not fit its 8 bytes: the file is damaged"
+        ],
     );
     check(
         open::safetensors(safetensors(&HEADER.replace("BF16", "I16"), 32)),

@@ -152,3 +152,36 @@ fn a_seed_gives_the_same_tokens_and_rewinding_forgets() {
     assert_ne!(draw(Sampling { seed: 2, ..sampling }), first);
     assert_eq!(draw(Sampling { top_k: 1, ..sampling }), draw(Sampling::GREEDY));
 }
+
+#[test]
+fn logits_are_those_of_the_last_token() {
+    let source = RandomWeights::new(config(), Format::F32, 7).unwrap();
+    let mut engine = engine(&source, &host(), ActivationType::F32);
+    let unknown = |engine: &mut dyn Engine| {
+        let error = engine.pick(&Sampling::GREEDY).unwrap_err().to_string();
+        assert!(error.starts_with("the logits: the last token's are not known"), "{error}");
+        assert_eq!(engine.logits().unwrap_err().to_string(), error);
+    };
+    let tokens: Vec<u32> = (0..10).collect();
+    engine.extend(&tokens[..5]).unwrap();
+    let after_five = engine.logits().unwrap();
+    engine.extend(&tokens[5..]).unwrap();
+    let after_ten = engine.logits().unwrap();
+    engine.rewind(10);
+    assert_eq!(engine.logits().unwrap(), after_ten);
+    // What is refused changes nothing.
+    engine.extend(&[1003]).unwrap_err();
+    assert_eq!((engine.position(), engine.logits().unwrap()), (10, after_ten.clone()));
+    engine.rewind(5);
+    unknown(&mut *engine);
+    engine.score(&tokens[5..]).unwrap();
+    assert_eq!(engine.logits().unwrap(), after_ten);
+    engine.rewind(4);
+    engine.extend(&tokens[4..5]).unwrap();
+    let again = engine.logits().unwrap();
+    let largest = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    // Another kernel computes one token's attention than that of five: other roundings.
+    assert!(largest(&again, &after_five) < 1e-3 && largest(&again, &after_ten) > 1e-1);
+    engine.rewind(0);
+    assert_eq!(engine.logits().unwrap_err().to_string(), "the logits: there are none before the first token");
+}

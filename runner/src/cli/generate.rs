@@ -78,7 +78,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
             None => prompt.bytes().map(u32::from).collect(),
         }
     };
-    let mut engine = args.model.load(&source, tokens.len() + args.max_tokens)?;
+    let mut engine = args.model.load(&source, tokens.len().saturating_add(args.max_tokens))?;
     if !args.chat && tokenizer.is_some() {
         write!(std::io::stdout().lock(), "{prompt}").written()?;
     }

@@ -17,9 +17,10 @@ impl Config {
 fn read(file: &GgufFile) -> Result<Config, Fault> {
     const ARCHITECTURE: &str = "general.architecture";
     let architecture = file.string(ARCHITECTURE)?.ok_or_else(|| missing(ARCHITECTURE))?;
-    // llama.cpp permutes Q and K of Llama models only.
+    let biased = has_qkv_biases(file)?;
+    // llama.cpp permutes Q and K of Llama models only (their biases, too).
     let (pairs, qkv_bias) = match architecture {
-        "llama" => (Pairs::Interleaved, false),
+        "llama" => (Pairs::Interleaved, biased),
         "qwen2" => (Pairs::Half, true),
         other => {
             return Err(Fault::new(
@@ -83,16 +84,32 @@ fn read(file: &GgufFile) -> Result<Config, Fault> {
     Ok(config)
 }
 
-fn scaling(file: &GgufFile, architecture: &str) -> Result<Scaling, Fault> {
-    let key = format!("{architecture}.rope.scaling.type");
-    match file.string(&key)? {
-        None | Some("none") => Ok(Scaling::None),
-        Some("linear") => {
-            let factor = format!("{architecture}.rope.scaling.factor");
-            Ok(Scaling::Linear(file.float(&factor)?.ok_or_else(|| missing(&factor))?))
+/// Have Q, K and V biases? Others would change the result, so a file that has some is refused.
+fn has_qkv_biases(file: &GgufFile) -> Result<bool, Fault> {
+    let mut found = false;
+    for (name, _) in file.tensors().filter(|(name, _)| name.ends_with(".bias")) {
+        if !["attn_q.bias", "attn_k.bias", "attn_v.bias"].iter().any(|known| name.ends_with(known)) {
+            let problem = "is not supported: of biases, only those of Q, K and V are";
+            return Err(Fault::new(format!("tensor {}", quoted(name)), problem));
         }
+        found = true;
+    }
+    Ok(found)
+}
+
+/// llama.cpp's reading: where no type is said, a factor means linear scaling, and 0 means none; old files call the factor `scale_linear`.
+fn scaling(file: &GgufFile, architecture: &str) -> Result<Scaling, Fault> {
+    let key = |suffix: &str| format!("{architecture}.rope.{suffix}");
+    let factor = match file.float(&key("scaling.factor"))? {
+        Some(factor) => Some(factor),
+        None => file.float(&key("scale_linear"))?,
+    };
+    match file.string(&key("scaling.type"))? {
+        None => Ok(factor.filter(|&factor| factor != 0.0).map_or(Scaling::None, Scaling::Linear)),
+        Some("none") => Ok(Scaling::None),
+        Some("linear") => Ok(Scaling::Linear(factor.ok_or_else(|| missing(&key("scaling.factor")))?)),
         Some(other) => Err(Fault::new(
-            format!("metadata {}", quoted(&key)),
+            format!("metadata {}", quoted(&key("scaling.type"))),
             format!("{} is not supported; supported are none, linear", quoted(other)),
         )),
     }

@@ -57,8 +57,9 @@ impl Ids {
 
 #[derive(Clone, Deserialize)]
 struct RopeParameters {
-    #[serde(alias = "type")]
     rope_type: Option<String>,
+    /// The older name of `rope_type`; files that serve old and new readers have both.
+    r#type: Option<String>,
     rope_theta: Option<f64>,
     factor: Option<f64>,
     low_freq_factor: Option<f64>,
@@ -143,7 +144,7 @@ impl RopeParameters {
         let need = |value: Option<f64>, name: &str| {
             value.ok_or_else(|| Fault::new(format!("`rope_scaling.{name}`"), "is missing"))
         };
-        match self.rope_type.as_deref() {
+        match self.rope_type.as_deref().or(self.r#type.as_deref()) {
             None | Some("default") => Ok(Scaling::None),
             Some("linear") => Ok(Scaling::Linear(need(self.factor, "factor")?)),
             Some("llama3") => Ok(Scaling::Llama3 {
@@ -177,5 +178,33 @@ fn key(field: Field) -> &'static str {
         Field::RopeBase => "rope_theta",
         Field::RopeDims => "partial_rotary_factor",
         Field::RopeScaling => "rope_scaling",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_scaling(scaling: &str) -> Result<Config, Error> {
+        let json = format!(
+            r#"{{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2,
+                "vocab_size": 10, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_scaling": {scaling}}}"#
+        );
+        serde_json::from_str::<HfConfig>(&json).unwrap().to_config(Path::new("config.json"))
+    }
+
+    #[test]
+    fn the_type_of_scaling_has_two_names() {
+        for scaling in [
+            r#"{"rope_type": "linear", "factor": 4.0}"#,
+            r#"{"type": "linear", "factor": 4.0}"#,
+            r#"{"type": "linear", "rope_type": "linear", "factor": 4.0}"#,
+            // As in Transformers, the newer name decides.
+            r#"{"type": "yarn", "rope_type": "linear", "factor": 4.0}"#,
+        ] {
+            assert_eq!(with_scaling(scaling).unwrap().rope.scaling, Scaling::Linear(4.0), "{scaling}");
+        }
+        let error = with_scaling(r#"{"type": "yarn", "factor": 4.0}"#).unwrap_err().to_string();
+        assert!(error.contains("`yarn` is not supported"), "{error}");
     }
 }

@@ -80,7 +80,7 @@ fn type_name(number: u32) -> Option<&'static str> {
 }
 
 impl GgufFile {
-    /// Maps a file and checks it.
+    /// Maps a file and checks it. The file must not change as long as it is open: see [`Bytes::map`].
     ///
     /// # Errors
     /// For a file that cannot be read, is no GGUF file, or is damaged.

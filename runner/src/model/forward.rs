@@ -11,7 +11,7 @@ use tegula_kernels::{Pairing, add_rms_norm, rotary_in_place, sample};
 use super::matrix::Dtype;
 use super::{Engine, Model};
 use crate::config::{Config, Pairs};
-use crate::error::Error;
+use crate::error::{Error, Fault};
 use crate::sampling::Sampling;
 
 /// Rows `..n` of a matrix.
@@ -119,6 +119,9 @@ impl<T: Dtype> Model<T> {
         };
         let scratch = &mut self.scratch;
         sample(rows!(scratch.logits, 1), &mut scratch.picked, &sampling, &self.stream)?;
-        Ok(scratch.picked.to_vec()?[0] as u32)
+        u32::try_from(scratch.picked.to_vec()?[0]).map_err(|_| {
+            let problem = "none of them is a number that can be chosen: the weights are damaged, or too large for the type of the activations";
+            Fault::new("the logits", problem).into()
+        })
     }
 }

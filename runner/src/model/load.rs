@@ -85,7 +85,15 @@ fn model<T: ActivationOf>(
     let config = source.config().clone();
     let apart = weights.layers.iter().any(|layer| layer.gate.is_apart());
     let scratch = Scratch::new(&config, capacity, apart, device)?;
-    Ok(Model { config, stream: device.stream(), weights, scratch, position: 0, picked: None })
+    Ok(Model {
+        config,
+        stream: device.stream(),
+        weights,
+        scratch,
+        position: 0,
+        logits_of: None,
+        picked: None,
+    })
 }
 
 /// All weights.

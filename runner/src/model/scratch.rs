@@ -2,7 +2,7 @@
 
 use tegula::prelude::Element;
 use tegula::runtime::{Device, Tensor};
-use tegula_kernels::attention::DecodeWorkspace;
+use tegula_kernels::attention::{DecodeWorkspace, MAX_QUERIES};
 
 use super::matrix::Dtype;
 use crate::config::Config;
@@ -63,6 +63,9 @@ impl<T: Dtype> Scratch<T> {
             let shape = [1, capacity, kv_heads, head_dim];
             Ok((device.alloc(&shape)?, device.alloc(&shape)?))
         };
+        // Prompts of few tokens, and their last chunks, are decoded, too.
+        let mut decode = DecodeWorkspace::new();
+        decode.reserve_for(device, 1, MAX_QUERIES.min(rows), capacity, heads, head_dim)?;
         // Positions are below 2³⁰, as the config's check says.
         let numbers = 0..capacity as i32;
         let positions: Vec<i32> = numbers.clone().collect();
@@ -80,7 +83,7 @@ impl<T: Dtype> Scratch<T> {
             gate_up: device.alloc(&[if gate_up { rows } else { 0 }, 2 * intermediate])?,
             logits: device.alloc(&[rows.min(LOGIT_ROWS), vocab])?,
             picked: device.zeros(&[1])?,
-            decode: DecodeWorkspace::new(),
+            decode,
             cache: (0..config.layers).map(layer).collect::<Result<_, _>>()?,
             positions: device.from_slice(&positions, &[capacity])?,
             aligned_positions: device.from_slice(&aligned, &[capacity + 1, 4])?,

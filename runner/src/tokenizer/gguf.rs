@@ -41,7 +41,12 @@ pub(super) fn read(file: &GgufFile) -> Result<Tokenizer, Fault> {
         ));
     }
     let tokens = present(TOKENS, file.strings(TOKENS)?)?;
-    let (splitter, ignore_merges) = pre_tokenizer(file.string(PRE)?.unwrap_or("default"))?;
+    let PreTokenizer { splitter, ignore_merges, begins } = {
+        let name = file.string(PRE)?.ok_or_else(|| {
+            metadata(PRE, "is missing: how text is split is not known, convert the model anew")
+        })?;
+        pre_tokenizer(name)?
+    };
 
     let mut inner = tokenizers::Tokenizer::new(bpe(file, &tokens, ignore_merges)?);
     inner.with_pre_tokenizer(Some(splitter));
@@ -74,7 +79,7 @@ pub(super) fn read(file: &GgufFile) -> Result<Tokenizer, Fault> {
         bos: text(&bos),
         eos: text(&eos),
     });
-    let begins = file.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(false);
+    let begins = file.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(begins);
     let stops = eos.iter().chain(&eot).map(|(id, _)| *id).collect();
     Ok(Tokenizer::new(inner, Alphabet::Bytes, bos.filter(|_| begins).map(|(id, _)| id), stops, chat))
 }
@@ -106,8 +111,19 @@ fn bpe(file: &GgufFile, tokens: &[&str], ignore_merges: bool) -> Result<BPE, Fau
     bpe.map_err(|error| metadata(MERGES, one_line(&error.to_string(), 300)))
 }
 
-/// How text is split before merging, by llama.cpp's names; and whether a piece that is a token as a whole skips the merges.
-fn pre_tokenizer(name: &str) -> Result<(PreTokenizerWrapper, bool), Fault> {
+/// What llama.cpp ties to the name of a pre-tokenizer.
+struct PreTokenizer {
+    /// How text is split before merging.
+    splitter: PreTokenizerWrapper,
+    /// Does a piece that is a token as a whole skip the merges?
+    ignore_merges: bool,
+    /// Does a text begin with BOS, where the file does not say?
+    begins: bool,
+}
+
+/// By llama.cpp's names. `default`, which is also what llama.cpp takes a file without a name for (and warns), is refused: it splits like no model
+/// that was trained, so that such a file is better converted anew.
+fn pre_tokenizer(name: &str) -> Result<PreTokenizer, Fault> {
     // (add a blank before the text, trim offsets, split as GPT-2 did)
     let gpt2 = ByteLevel::new(false, true, true);
     // llama.cpp's expressions for Llama 3 and Qwen 2, which differ in how many digits stay together.
@@ -122,17 +138,17 @@ fn pre_tokenizer(name: &str) -> Result<(PreTokenizerWrapper, bool), Fault> {
             .map_err(|error| metadata(PRE, one_line(&error.to_string(), 300)))?;
         Ok(Sequence::new(vec![split.into(), ByteLevel::new(false, true, false).into()]).into())
     };
+    let plain = |splitter| PreTokenizer { splitter, ignore_merges: false, begins: false };
     match name {
-        "default" | "gpt-2" => Ok((gpt2.into(), false)),
-        "smollm" => Ok((Sequence::new(vec![Digits::new(true).into(), gpt2.into()]).into(), false)),
-        "llama-bpe" => Ok((split(r"\p{N}{1,3}")?, true)),
-        "qwen2" => Ok((split(r"\p{N}")?, false)),
+        "gpt-2" => Ok(plain(gpt2.into())),
+        "smollm" => Ok(plain(Sequence::new(vec![Digits::new(true).into(), gpt2.into()]).into())),
+        "llama-bpe" => {
+            Ok(PreTokenizer { splitter: split(r"\p{N}{1,3}")?, ignore_merges: true, begins: true })
+        }
+        "qwen2" => Ok(plain(split(r"\p{N}")?)),
         other => Err(metadata(
             PRE,
-            format!(
-                "{} is not supported; supported are default, gpt-2, smollm, llama-bpe, qwen2",
-                quoted(other)
-            ),
+            format!("{} is not supported; supported are gpt-2, smollm, llama-bpe, qwen2", quoted(other)),
         )),
     }
 }

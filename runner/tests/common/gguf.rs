@@ -95,6 +95,24 @@ impl Builder {
         self
     }
 
+    /// Adds a metadata value.
+    pub fn with(mut self, key: &str, value: Value) -> Builder {
+        self.metadata.push((key.to_owned(), value));
+        self
+    }
+
+    /// Without a metadata value.
+    pub fn without(mut self, key: &str) -> Builder {
+        self.metadata.retain(|(k, _)| k != key);
+        self
+    }
+
+    /// Adds an f32 tensor of a row-major shape.
+    pub fn with_tensor(mut self, name: &str, shape: &[usize]) -> Builder {
+        self.tensors.push(tensor(name, shape, 0));
+        self
+    }
+
     /// The tensor of that name.
     pub fn tensor(&mut self, name: &str) -> &mut Tensor {
         self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap_or_else(|| panic!("no {name}"))
