@@ -14,7 +14,7 @@ pub use tegula_ir::transform::schedule::Scheduled;
 use tegula_ir::verify;
 
 use crate::context::with_context;
-use crate::emit::{Artifacts, Options};
+use crate::emit::{Artifacts, Assemble, Options};
 use crate::lower;
 use crate::pipeline::compile_module;
 use crate::target::Target;
@@ -111,14 +111,22 @@ impl Default for PtxCompiler {
 
 impl Compiler for PtxCompiler {
     fn compile(&self, kernel: &Kernel, target: &str) -> Result<CompiledKernel, CompileError> {
-        let target = Target::from_name(target)
-            .map_err(|e| CompileError { kernel: kernel.name.clone(), message: e.to_string() })?;
-        compile(kernel, target, &self.options).map(|c| c.kernel)
+        compile_for(kernel, target, &self.options)
+    }
+
+    fn compile_to_ptx(&self, kernel: &Kernel, target: &str) -> Result<CompiledKernel, CompileError> {
+        compile_for(kernel, target, &Options { assemble: Assemble::No, ..self.options.clone() })
     }
 
     fn version(&self) -> &str {
         &self.version
     }
+}
+
+fn compile_for(kernel: &Kernel, target: &str, options: &Options) -> Result<CompiledKernel, CompileError> {
+    let target = Target::from_name(target)
+        .map_err(|e| CompileError { kernel: kernel.name.clone(), message: e.to_string() })?;
+    compile(kernel, target, options).map(|c| c.kernel)
 }
 
 /// What the verifier has to say, one line a fault.
@@ -132,7 +140,6 @@ fn verify_text(kernel: &Kernel) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emit::Assemble;
     use crate::ptxas::PtxasOptions;
 
     #[test]
