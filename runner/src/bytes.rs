@@ -26,12 +26,8 @@ impl Bytes {
     /// # Errors
     /// If there is no such file, it may not be read, or it is no ordinary file.
     pub fn map(path: &Path) -> Result<Bytes, Error> {
-        let file = File::open(path).map_err(|error| Error::io(path, &error))?;
-        let metadata = file.metadata().map_err(|error| Error::io(path, &error))?;
-        if !metadata.is_file() {
-            return Err(Fault::new("the file", "is not an ordinary file").in_file(path));
-        }
-        if metadata.len() == 0 {
+        let file = open(path)?;
+        if file.metadata().map_err(|error| Error::io(path, &error))?.len() == 0 {
             return Ok(Bytes::Owned(Vec::new()));
         }
         // SAFETY: the map is private to us and only read. That its bytes do not change as long as it lives is what whoever names the file
@@ -39,6 +35,19 @@ impl Bytes {
         let map = unsafe { Mmap::map(&file) }.map_err(|error| Error::io(path, &error))?;
         Ok(Bytes::Mapped(map))
     }
+}
+
+/// Opens an ordinary file.
+///
+/// # Errors
+/// If it is another thing, or may not be read.
+pub(crate) fn open(path: &Path) -> Result<File, Error> {
+    let io = |error| Error::io(path, &error);
+    // Asked before it is opened: opening a pipe waits for whoever writes to it, and devices do what they like.
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(Fault::new("the file", "is not an ordinary file").in_file(path));
+    }
+    File::open(path).map_err(io)
 }
 
 impl Deref for Bytes {

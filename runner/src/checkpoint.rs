@@ -3,6 +3,7 @@
 //! `MODEL.gguf` has all in one file. In Hugging Face's layout a folder has `config.json`, `tokenizer.json` and safetensors files; the
 //! folder, or one of its safetensors files, can be named.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -119,6 +120,23 @@ impl ModelWeights for Checkpoint {
         match self.name(part) {
             Some(name) => self.weights().find(&name),
             None => Ok(None),
+        }
+    }
+
+    fn check_others(&self) -> Result<(), Error> {
+        let read: HashSet<String> = Part::all(&self.config).filter_map(|part| self.name(part)).collect();
+        // Rotary's frequencies, which older files store though the config gives them.
+        let is_known = |name: &str| {
+            read.contains(name) || name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn_rot_embd")
+        };
+        match self.weights().names().into_iter().find(|name| !is_known(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let problem =
+                    "is no part of the models that are supported: without it the result would be wrong";
+                Err(Fault::new(format!("tensor {}", quoted(name)), problem)
+                    .in_file(self.weights().file(name)))
+            }
         }
     }
 

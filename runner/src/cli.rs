@@ -7,7 +7,8 @@ mod info;
 mod load;
 mod logits;
 
-use std::io;
+use std::fmt;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -56,14 +57,20 @@ pub fn main() -> ExitCode {
         // Whoever read the output has had enough, as `head` does.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Output(error)) => {
-            eprintln!("error: cannot write the output: {error}");
+            note(format_args!("error: cannot write the output: {error}\n"));
             ExitCode::FAILURE
         }
         Err(Failure::Runner(error)) => {
-            eprintln!("error: {error}");
+            note(format_args!("error: {error}\n"));
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Writes to standard error. It may be closed or full: what is said there is no reason to fail (`eprintln!` would panic).
+fn note(text: fmt::Arguments<'_>) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_fmt(text).and_then(|()| stderr.flush());
 }
 
 /// Why a command ended early.

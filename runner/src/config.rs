@@ -5,6 +5,7 @@
 
 mod gguf;
 mod hugging_face;
+mod unsupported;
 
 use crate::error::Fault;
 

@@ -71,6 +71,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::File { .. } | Error::Request(_) => 2,
+            Error::Device(tegula::runtime::Error::UnknownDevice { .. }) => 2,
             _ => 1,
         }
     }
@@ -81,7 +82,12 @@ pub fn quoted(name: &str) -> String {
     format!("`{}`", one_line(name, 80))
 }
 
-/// Text on one line: control characters escaped, at most about `most` characters.
+/// Text out of a file, for a terminal: on one line, what is not printable escaped, cut off after 200 characters.
+pub fn printable(text: &str) -> String {
+    one_line(text, 200)
+}
+
+/// Text on one line: characters that are not printable (controls, changes of direction) escaped, at most about `most` characters.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let mut line = String::new();
     for (i, c) in text.chars().enumerate() {
@@ -89,7 +95,11 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
             line.push('…');
             break;
         }
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+        match c {
+            // Printable, though they are escaped in Rust's strings.
+            '\\' | '\'' | '"' => line.push(c),
+            _ => line.extend(c.escape_debug()),
+        }
     }
     line
 }
@@ -102,6 +112,7 @@ mod tests {
     fn an_error_is_one_line_whatever_the_file_says() {
         let name = quoted(&format!("a\nb{}", "x".repeat(1000)));
         assert!(name.starts_with("`a\\nb") && name.ends_with("…`") && name.len() < 100, "{name}");
+        assert_eq!(printable("\u{1b}[31m\u{202e}é\"\\"), "\\u{1b}[31m\\u{202e}é\"\\");
         let error = Fault::new("tensor `a`", "is absent").in_file(Path::new("m\n.gguf"));
         assert_eq!(error.to_string(), "m\\n.gguf: tensor `a`: is absent");
         assert_eq!(error.exit_code(), 2);

@@ -14,6 +14,7 @@ pub mod error;
 pub mod format;
 pub mod generate;
 pub mod gguf;
+mod isolate;
 pub mod model;
 pub mod parts;
 pub mod random;

@@ -9,6 +9,7 @@
 mod forward;
 mod load;
 mod matrix;
+mod memory;
 mod scratch;
 
 use tegula::runtime::{Device, Stream};

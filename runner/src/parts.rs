@@ -55,6 +55,14 @@ pub trait ModelWeights {
     /// The error that says what is wrong with a part's tensor, and where it is.
     fn fault(&self, part: Part, problem: String) -> Error;
 
+    /// Is every tensor that there is a part's, or known not to matter? One that was left out would change the result.
+    ///
+    /// # Errors
+    /// Names the first that is not.
+    fn check_others(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The tensor of a part, of the shape that the config asks for, if there is one.
     ///
     /// # Errors
@@ -92,7 +100,7 @@ pub trait ModelWeights {
         }
     }
 
-    /// Is every tensor there that the model needs, of the right shape and of a type that we know? Reads none of their elements.
+    /// Is every tensor there that the model needs, of the right shape and of a type that we know, and none besides? Reads none of their elements.
     ///
     /// # Errors
     /// For the first that is not.
@@ -106,7 +114,7 @@ pub trait ModelWeights {
                 self.weight(part)?;
             }
         }
-        Ok(())
+        self.check_others()
     }
 }
 
@@ -118,6 +126,14 @@ impl Part {
             [AttentionNorm, Query, Key, Value, AttentionOutput, FeedForwardNorm, Gate, Up, Down];
         let biases: &[fn(usize) -> Part] = if biases { &[QueryBias, KeyBias, ValueBias] } else { &[] };
         weights.into_iter().chain(biases.iter().copied()).map(move |part| part(layer))
+    }
+
+    /// All tensors of a model, those included that it may have.
+    pub fn all(config: &Config) -> impl Iterator<Item = Part> {
+        let biases = config.qkv_bias;
+        [Part::Embedding, Part::OutputNorm, Part::Output, Part::RopeFactors]
+            .into_iter()
+            .chain((0..config.layers).flat_map(move |layer| Part::of_layer(layer, biases)))
     }
 
     /// Is it added instead of multiplied?

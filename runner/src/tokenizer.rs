@@ -17,6 +17,7 @@ pub use stream::TextStream;
 
 use crate::error::{Error, Fault, one_line};
 use crate::gguf::GgufFile;
+use crate::isolate::isolated;
 use crate::weights::{read_json, read_limited};
 
 /// Tokens that end an answer, by the names that model families give them: a file's `eos_token_id` is often only one of several.
@@ -57,8 +58,17 @@ impl Tokenizer {
     /// If a file cannot be read or understood.
     pub fn of_folder(folder: &Path, ends: &[u32]) -> Result<Tokenizer, Error> {
         let path = folder.join("tokenizer.json");
-        let inner = tokenizers::Tokenizer::from_bytes(read_limited(&path)?)
-            .map_err(|error| Fault::new("the JSON", one_line(&error.to_string(), 300)).in_file(&path))?;
+        let bytes = read_limited(&path)?;
+        let inner = isolated("the JSON", || {
+            tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())
+        })
+        .and_then(|inner| inner.map_err(|problem| Fault::new("the JSON", one_line(&problem, 300))));
+        let mut inner = inner.map_err(|fault| fault.in_file(&path))?;
+        // Prompts are neither cut off nor filled up, whatever the file says: that is for batches of training.
+        inner
+            .with_padding(None)
+            .with_truncation(None)
+            .map_err(|error| Fault::new("`truncation`", one_line(&error.to_string(), 300)).in_file(&path))?;
         let decoder = serde_json::to_string(&inner.get_decoder()).unwrap_or_default();
         let alphabet = if decoder.contains("\"ByteLevel\"") { Alphabet::Bytes } else { Alphabet::Text };
         let config = folder.join("tokenizer_config.json");
@@ -121,9 +131,9 @@ impl Tokenizer {
     }
 
     fn ids(&self, text: &str, add_special: bool) -> Result<Vec<u32>, Error> {
-        let encoding = self.inner.encode_fast(text, add_special);
-        let encoding =
-            encoding.map_err(|error| Fault::new("the prompt", one_line(&error.to_string(), 300)))?;
+        let encode = || self.inner.encode_fast(text, add_special).map_err(|error| error.to_string());
+        let encoding = isolated("the tokenizer", encode)?;
+        let encoding = encoding.map_err(|problem| Fault::new("the prompt", one_line(&problem, 300)))?;
         Ok(encoding.get_ids().to_vec())
     }
 

@@ -1,6 +1,5 @@
 //! Weights by name, from whichever file format: [`WeightSource`].
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,7 @@ use safetensors::{Dtype, SafeTensorError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::bytes::Bytes;
+use crate::bytes::{self, Bytes};
 use crate::error::{Error, Fault, quoted};
 use crate::format::Format;
 use crate::gguf::GgufFile;
@@ -287,7 +286,7 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T
 
 /// A file of limited size.
 pub(crate) fn read_limited(path: &Path) -> Result<Vec<u8>, Error> {
-    let file = File::open(path).map_err(|error| Error::io(path, &error))?;
+    let file = bytes::open(path)?;
     let mut bytes = Vec::new();
     file.take(LARGEST_JSON + 1).read_to_end(&mut bytes).map_err(|error| Error::io(path, &error))?;
     if bytes.len() as u64 > LARGEST_JSON {

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::gguf::Builder;
+use common::gguf::{Builder, Value};
 
 fn runner(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tegula-runner")).args(args).output().unwrap()
@@ -136,5 +136,109 @@ fn logits_without_numbers_are_an_error() {
     for temperature in ["0", "1"] {
         let line = refused(&["generate", "--model", &path, "--prompt", "abc", "--temperature", temperature]);
         assert!(line.starts_with("error: the logits: none of them is a number"), "{line}");
+    }
+}
+
+/// Runs it in a shell, which can redirect and limit.
+#[cfg(target_os = "linux")]
+fn in_shell(line: &str, args: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_tegula-runner");
+    Command::new("sh").args(["-c", line, program]).args(args).output().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn standard_error_may_be_full_or_closed() {
+    for line in [r#""$0" "$@" 2>/dev/full"#, r#""$0" "$@" 2>&-"#] {
+        let output = in_shell(line, &["generate", "--random", "--prompt", "hi", "-n", "2"]);
+        assert_eq!(output.status.code(), Some(0), "{line}");
+        assert!(!output.stdout.is_empty());
+        let output = in_shell(line, &["info", "/nonexistent"]);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_is_no_model() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["model.gguf", "model.safetensors", "config.json"] {
+        let path = folder.path().join(name);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // A folder whose weights are whole, so that its config is read.
+        if name == "config.json" {
+            std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+            let empty = [&2u64.to_le_bytes()[..], b"{}"].concat();
+            write(folder.path(), "model.safetensors", &empty);
+        }
+        let path = if name == "config.json" { folder.path().to_owned() } else { path };
+        let line = refused(&["info", path.to_str().unwrap()]);
+        assert!(line.contains(name) && line.ends_with("the file: is not an ordinary file"), "{line}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_context_beyond_the_memory_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Builder::model().set("llama.context_length", Value::U32(1 << 30));
+    let path = write(folder.path(), "model.gguf", &model.build());
+    for extra in [["-n", "1000000000"], ["--context", "1073741824"]] {
+        let args = ["generate", "--model", &path, "--prompt", "a", extra[0], extra[1]];
+        let output = in_shell(r#"ulimit -v 16000000; exec "$0" "$@""#, &args);
+        let line = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        assert!(line.starts_with("error: the context: not enough memory for 10"), "{line}");
+    }
+}
+
+#[test]
+fn what_cannot_fit_is_refused_before_loading() {
+    let refused = |args: &[&str]| {
+        let output = runner(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(!text(&output.stderr).contains("loaded"), "{args:?}");
+        text(&output.stderr).trim_end().to_owned()
+    };
+    let line = refused(&["bench", "--random", "--prompt-tokens", "4294967295"]);
+    assert_eq!(line, "error: the context: 4294967327 tokens do not fit its 2048 positions");
+    let line = refused(&["generate", "--random", "--prompt", &"a".repeat(3000)]);
+    assert_eq!(line, "error: the context: 3000 tokens do not fit its 2048 positions");
+    assert_eq!(refused(&["generate", "--random", "--prompt", ""]), "error: the prompt: has no tokens");
+    assert!(
+        refused(&["generate", "--random", "--prompt", "a", "--device", "nonsense"]).contains("`nonsense`")
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_wrong_with_standard_input_is_said_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), "model.gguf", &Builder::model().build());
+    let binary = write(folder.path(), "binary", b"\xff\n");
+    // A line without end, a folder, bytes that are no text.
+    for input in ["</dev/zero", "</", r#"<"$2""#] {
+        let output = in_shell(&format!(r#""$0" generate --chat --model "$1" {input}"#), &[&path, &binary]);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("error: standard input: "), "{stderr}");
+    }
+}
+
+#[test]
+fn names_in_files_reach_no_terminal_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut model = Builder::model();
+    let name = format!("\u{1b}[31m{}", "x".repeat(5000));
+    model.metadata.push(("general.name".into(), Value::Str(name.clone())));
+    let mut extra = model.tensor("output_norm.weight").clone();
+    extra.name = name;
+    model.tensors.push(extra);
+    let path = write(folder.path(), "model.gguf", &model.build());
+    let output = runner(&["info", "--tensors", &path]);
+    assert_eq!(output.status.code(), Some(2));
+    for out in [text(&output.stdout), text(&output.stderr)] {
+        assert!(out.contains("\\u{1b}[31mxxx") && !out.contains('\u{1b}'), "{out}");
+        assert!(out.lines().all(|line| line.len() < 400));
     }
 }

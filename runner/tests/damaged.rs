@@ -8,7 +8,7 @@ use common::gguf::{Builder, HEAD_DIM, HEADS, HIDDEN, INTERMEDIATE, KV_HEADS, Val
 use common::open;
 use expect_test::{Expect, expect};
 use tegula_runner::config::Scaling;
-use tegula_runner::{Error, ModelWeights};
+use tegula_runner::{Error, ModelWeights, Tokenizer};
 
 /// Every allocation of this program goes through here: past the limit the program aborts.
 #[global_allocator]
@@ -539,4 +539,96 @@ fn seeds_for_the_fuzz_targets_are_valid() {
             std::fs::write(folder.join("valid"), seed).unwrap();
         }
     }
+}
+
+#[test]
+fn tensors_that_share_their_bytes() {
+    let mut model = Builder::model();
+    model.tensor("blk.0.ffn_up.weight").offset = Some(0);
+    check(
+        gguf(model),
+        expect![
+            "model.gguf: tensor `token_embd.weight`: shares bytes with tensor `blk.0.ffn_up.weight`: the file is damaged"
+        ],
+    );
+}
+
+#[test]
+fn what_would_change_the_result_and_is_not_followed() {
+    let mut model = Builder::model();
+    let mut norm = model.tensor("blk.0.attn_norm.weight").clone();
+    norm.name = "blk.0.attn_q_norm.weight".into();
+    model.tensors.push(norm);
+    check(
+        gguf(model),
+        expect![
+            "model.gguf: tensor `blk.0.attn_q_norm.weight`: is no part of the models that are supported: without it the result would be wrong"
+        ],
+    );
+    let with = |key: &str, value: f32| {
+        let mut model = Builder::model();
+        model.metadata.push((key.to_owned(), Value::F32(value)));
+        gguf(model)
+    };
+    check(
+        with("llama.expert_count", 8.0),
+        expect!["model.gguf: metadata `llama.expert_count`: is 8, which is not supported"],
+    );
+    check(
+        with("llama.attention.sliding_window", 8.0),
+        expect!["model.gguf: metadata `llama.attention.sliding_window`: is 8, which is not supported"],
+    );
+    check(
+        with("llama.logit_scale", 0.5),
+        expect!["model.gguf: metadata `llama.logit_scale`: is 0.5, which is not supported"],
+    );
+    check(
+        with("llama.residual_scale", 0.5),
+        expect!["model.gguf: metadata `llama.residual_scale`: is 0.5, which is not supported"],
+    );
+    // Values that change nothing.
+    for (key, value) in
+        [("llama.expert_count", 0.0), ("llama.logit_scale", 1.0), ("llama.attention.sliding_window", 64.0)]
+    {
+        assert!(with(key, value).is_ok(), "{key}");
+    }
+}
+
+/// Of a folder with this `tokenizer.json`: a vocabulary of letters, and one more field.
+fn tokenizer_json(field: &str) -> Result<Tokenizer, Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let letters: Vec<_> = ('a'..='z').enumerate().map(|(id, c)| format!("\"{c}\": {id}")).collect();
+    let json = format!(
+        r#"{{"version": "1.0", {field}, "added_tokens": [], "model": {{"type": "BPE", "vocab": {{{}}}, "merges": []}}}}"#,
+        letters.join(", ")
+    );
+    std::fs::write(folder.path().join("tokenizer.json"), json).unwrap();
+    Tokenizer::of_folder(folder.path(), &[])
+}
+
+#[test]
+fn prompts_are_neither_cut_nor_filled() {
+    let whole = [7, 4, 11, 11, 14];
+    for field in [
+        // The first made the crate panic.
+        r#""truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 5}"#,
+        r#""truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}"#,
+        r#""padding": {"strategy": {"Fixed": 10000000000}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 7,
+                       "pad_type_id": 0, "pad_token": "x"}"#,
+    ] {
+        let tokenizer = tokenizer_json(field).unwrap_or_else(|error| panic!("{field}: {error}"));
+        assert_eq!(tokenizer.encode("hello").unwrap(), whole, "{field}");
+    }
+}
+
+#[test]
+fn what_makes_the_tokenizers_panic_is_an_error() {
+    // A trie whose only node points far behind its end.
+    let field = r#""normalizer": {"type": "Precompiled", "precompiled_charsmap": "BAAAAP////8="}"#;
+    check(
+        tokenizer_json(field).unwrap().encode("hello"),
+        expect![
+            "the tokenizer: is damaged, or of a kind that is not supported: index out of bounds: the len is 1 but the index is 1073741672"
+        ],
+    );
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use serde::Serialize;
-use tegula_runner::{Engine, Error, Fault, Sampling};
+use tegula_runner::{Engine, Error, Sampling};
 
 use super::load::ModelArgs;
 use super::{Failure, Written};
@@ -47,12 +47,8 @@ struct Report {
 pub fn main(args: &Args) -> Result<(), Failure> {
     let start = Instant::now();
     let source = args.model.open()?;
-    let tokens = args.prompt_tokens as usize + args.tokens as usize;
-    let mut engine = args.model.load(&source, tokens)?;
-    if tokens > engine.capacity() {
-        let problem = format!("{tokens} tokens do not fit its {} positions", engine.capacity());
-        return Err(Fault::new("the context", problem).into());
-    }
+    let positions = args.prompt_tokens as usize + args.tokens as usize;
+    let mut engine = args.model.load(&source, positions, positions)?;
     let load_s = start.elapsed().as_secs_f64();
     // The speed does not depend on what the tokens are; these are spread over the vocabulary.
     let vocab = engine.config().vocab as u64;

@@ -8,7 +8,7 @@ use tegula_runner::tokenizer::Message;
 use tegula_runner::{Engine, Error, Fault, Sampling, Tokenizer, generate};
 
 use super::load::ModelArgs;
-use super::{Failure, Written, chat};
+use super::{Failure, Written, chat, note};
 
 /// Arguments of `tegula-runner generate`.
 #[derive(clap::Args)]
@@ -66,7 +66,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     let speaker = Speaker { tokenizer: tokenizer.as_ref(), max_tokens: args.max_tokens, sampling };
     let Some(prompt) = &args.prompt else {
         let context = source.weights().config().context;
-        let mut engine = args.model.load(&source, context.min(chat::USUAL_CONTEXT))?;
+        let mut engine = args.model.load(&source, 0, context.min(chat::USUAL_CONTEXT))?;
         return chat::run(&mut *engine, &speaker, messages);
     };
     let tokens = if args.chat {
@@ -78,7 +78,10 @@ pub fn main(args: &Args) -> Result<(), Failure> {
             None => prompt.bytes().map(u32::from).collect(),
         }
     };
-    let mut engine = args.model.load(&source, tokens.len().saturating_add(args.max_tokens))?;
+    if tokens.is_empty() {
+        return Err(Fault::new("the prompt", "has no tokens").into());
+    }
+    let mut engine = args.model.load(&source, tokens.len(), tokens.len().saturating_add(args.max_tokens))?;
     if !args.chat && tokenizer.is_some() {
         write!(std::io::stdout().lock(), "{prompt}").written()?;
     }
@@ -128,11 +131,11 @@ impl Speaker<'_> {
 
 /// Speed, for whoever watches.
 pub fn report(summary: &Summary) {
-    eprintln!(
-        "prompt: {} tokens, {:.1} tokens/s; generated: {} tokens, {:.1} tokens/s",
+    note(format_args!(
+        "prompt: {} tokens, {:.1} tokens/s; generated: {} tokens, {:.1} tokens/s\n",
         summary.prompt_tokens,
         summary.prompt_rate(),
         summary.tokens,
         summary.decode_rate()
-    );
+    ));
 }

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use tegula_runner::config::{Config, Pairs};
+use tegula_runner::error::printable;
 use tegula_runner::gguf::GgufFile;
 use tegula_runner::{Checkpoint, Error, ModelWeights};
 
@@ -33,7 +34,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         for name in checkpoint.weights().names() {
             let shape =
                 checkpoint.weights().find(name)?.map(|w| format!("{} {:?}", w.format.name(), w.shape));
-            writeln!(out, "{name}  {}", shape.unwrap_or_default()).written()?;
+            writeln!(out, "{}  {}", printable(name), shape.unwrap_or_default()).written()?;
         }
     }
     out.write_all(describe_config(checkpoint.config()).as_bytes()).written()?;
@@ -45,14 +46,14 @@ pub fn main(args: &Args) -> Result<(), Failure> {
         out,
         "tokenizer    {} tokens, {chat} chat template, stops at {}",
         tokenizer.vocab(),
-        stops.join(" ")
+        printable(&stops.join(" "))
     )
     .written()?;
     writeln!(out, "all weights are there").written()
 }
 
 fn describe(file: &GgufFile, tensors: bool) -> Result<String, Error> {
-    let text = |key: &str| file.string(key).ok().flatten().map(|text| text.escape_debug().to_string());
+    let text = |key: &str| file.string(key).ok().flatten().map(printable);
     let mut lines =
         vec![format!("file         GGUF version {}, {:.1} MB", file.version(), file.size() as f64 / 1e6)];
     let named = [("name", "general.name"), ("size", "general.size_label"), ("licence", "general.license")];
@@ -63,7 +64,7 @@ fn describe(file: &GgufFile, tensors: bool) -> Result<String, Error> {
     for (name, tensor) in file.tensors() {
         *formats.entry(tensor.type_name()).or_default() += 1;
         if tensors {
-            lines.push(format!("{}  {} {:?}", name.escape_debug(), tensor.type_name(), tensor.shape));
+            lines.push(format!("{}  {} {:?}", printable(name), tensor.type_name(), tensor.shape));
         }
     }
     let formats: Vec<_> = formats.iter().map(|(name, n)| format!("{n} in {name}")).collect();

@@ -12,6 +12,8 @@ use tegula_runner::model::{ActivationType, Options, load};
 use tegula_runner::random::RandomWeights;
 use tegula_runner::{Checkpoint, Engine, Error, Fault, ModelWeights, Tokenizer};
 
+use super::note;
+
 /// Which model, and where.
 #[derive(Args)]
 pub struct ModelArgs {
@@ -71,8 +73,9 @@ impl ModelArgs {
         }
     }
 
-    /// Loads the model with room for so many tokens, or as many as `--context` says.
-    pub fn load(&self, source: &Source, tokens: usize) -> Result<Box<dyn Engine>, Error> {
+    /// Loads the model with room for `wanted` tokens if it can have that many, or as many as `--context` says; `needed` tokens have to fit, which is
+    /// found out before anything is loaded.
+    pub fn load(&self, source: &Source, needed: usize, wanted: usize) -> Result<Box<dyn Engine>, Error> {
         let device = self.device()?;
         let dtype = match self.dtype {
             None => ActivationType::default_for(&device),
@@ -81,7 +84,11 @@ impl ModelArgs {
             Some(DtypeArg::Bf16) => ActivationType::BF16,
         };
         let most = source.weights().config().context;
-        let capacity = self.context.unwrap_or(tokens.clamp(1, most));
+        let capacity = self.context.unwrap_or(wanted.clamp(1, most));
+        if needed > capacity {
+            let problem = format!("{needed} tokens do not fit its {capacity} positions");
+            return Err(Fault::new("the context", problem).into());
+        }
         let start = Instant::now();
         // Drawn only if standard error is a terminal.
         let bar = ProgressBar::new(0);
@@ -93,11 +100,11 @@ impl ModelArgs {
             bar.set_position(done as u64);
         })?;
         bar.finish_and_clear();
-        eprintln!(
-            "loaded in {:.1} s: {dtype} on {}",
+        note(format_args!(
+            "loaded in {:.1} s: {dtype} on {}\n",
             start.elapsed().as_secs_f64(),
             device.properties().model
-        );
+        ));
         Ok(engine)
     }
 

@@ -81,6 +81,7 @@ fn read(file: &GgufFile) -> Result<Config, Fault> {
         tied: None,
     };
     config.check(|field| format!("metadata {}", quoted(&key(field))))?;
+    super::unsupported::refuse(file, architecture, config.context)?;
     Ok(config)
 }
 

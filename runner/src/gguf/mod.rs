@@ -342,5 +342,21 @@ fn read_tensors(
         let data = format(type_number).map(place).transpose()?;
         tensors.insert(name.to_owned(), Tensor { shape, type_number, data });
     }
+    check_apart(&tensors)?;
     Ok(tensors)
+}
+
+/// Has each tensor bytes of its own? Else a small file could be a model of any size.
+fn check_apart(tensors: &BTreeMap<String, Tensor>) -> Result<(), Fault> {
+    let places = tensors.iter().filter_map(|(name, tensor)| Some((&tensor.data.as_ref()?.1, name)));
+    let mut places: Vec<_> = places.filter(|(range, _)| !range.is_empty()).collect();
+    places.sort_by_key(|(range, _)| range.start);
+    for pair in places.windows(2) {
+        let [(first, name), (second, other)] = [pair[0], pair[1]];
+        if second.start < first.end {
+            let problem = format!("shares bytes with tensor {}: the file is damaged", quoted(name));
+            return Err(Fault::new(format!("tensor {}", quoted(other)), problem));
+        }
+    }
+    Ok(())
 }

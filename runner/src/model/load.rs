@@ -7,7 +7,7 @@ use tegula::runtime::{Device, Tensor};
 
 use super::matrix::{Dtype as ActivationOf, Embedding, Gate, Head, Stack, vector};
 use super::scratch::Scratch;
-use super::{Engine, Model};
+use super::{Engine, Model, memory};
 use crate::error::{Error, Fault};
 use crate::parts::{ModelWeights, Part};
 
@@ -68,6 +68,7 @@ pub fn load(
         );
         return Err(Fault::new("the context", problem).into());
     }
+    memory::check(source.config(), device, options)?;
     match options.dtype {
         Dtype::F32 => Ok(Box::new(model::<f32>(source, device, options.capacity, progress)?)),
         Dtype::F16 => Ok(Box::new(model::<f16>(source, device, options.capacity, progress)?)),

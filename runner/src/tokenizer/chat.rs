@@ -9,9 +9,12 @@ use minijinja::{Environment, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Fault, one_line};
+use crate::isolate::isolated;
 
 /// Steps that a template may take; real ones take a few hundred a message.
-const FUEL: u64 = 10_000_000;
+const FUEL: u64 = 1_000_000;
+/// Bytes that a template may have; long ones have 20 000. Its length bounds how deeply it is nested, and that the stack which parsing it takes.
+const LONGEST: usize = 64 << 10;
 
 /// One turn of a chat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +47,16 @@ impl ChatTemplate {
     /// The chat as text, up to where the assistant's answer begins.
     ///
     /// # Errors
-    /// If the template is wrong, refuses the messages, or takes too long.
+    /// If the template is wrong, refuses the messages, or is or takes too long.
     pub fn render(&self, messages: &[Message]) -> Result<String, Fault> {
+        const FIELD: &str = "the chat template";
+        if self.source.len() > LONGEST {
+            return Err(Fault::new(FIELD, format!("has {} bytes, more than {LONGEST}", self.source.len())));
+        }
+        isolated(FIELD, || self.render_here(messages))?
+    }
+
+    fn render_here(&self, messages: &[Message]) -> Result<String, Fault> {
         let fault =
             |error: minijinja::Error| Fault::new("the chat template", one_line(&error.to_string(), 300));
         let mut environment = Environment::new();
@@ -89,6 +100,26 @@ mod tests {
         let endless =
             "{% for i in range(9999) %}{% for j in range(9999) %}{% set x = j %}{% endfor %}{% endfor %}";
         assert!(template(endless).render(&[]).is_err());
+        let long = template(&" ".repeat(LONGEST + 1)).render(&[]).unwrap_err();
+        assert!(long.problem.contains("more than"), "{long}");
         assert!(template("{% for").render(&[]).unwrap_err().field.contains("template"));
+    }
+
+    /// minijinja limits how deeply parentheses are nested, but neither prefixes nor chains.
+    #[test]
+    fn nesting_does_not_overflow_the_stack() {
+        let nested = |start: &str, piece: &str, end: &str| {
+            let source = format!("{start}{}{end}", piece.repeat((LONGEST - 100) / piece.len()));
+            let _ = template(&source).render(&[]);
+        };
+        nested("{{ ", "-", "1 }}");
+        nested("{{ ", "not ", "1 }}");
+        nested("{{ 1", "+1", " }}");
+        nested("{{ a", ".a", " }}");
+        nested("{{ a", "|e", " }}");
+        nested("{{ ", "(", " }}");
+        let wrapped = "{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% for j in range(99) %}{% set n.x = [n.x] %}{% endfor %}\
+                       {% endfor %}{{ n.x }}";
+        assert!(template(wrapped).render(&[]).is_err());
     }
 }

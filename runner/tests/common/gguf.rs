@@ -28,6 +28,8 @@ pub struct Tensor {
     pub dims: Vec<u64>,
     pub type_number: u32,
     pub data: Vec<u8>,
+    /// Written as its offset, instead of the one of its data.
+    pub offset: Option<u64>,
 }
 
 const ALIGNMENT: usize = 32;
@@ -134,7 +136,7 @@ impl Builder {
             out.extend((tensor.dims.len() as u32).to_le_bytes());
             tensor.dims.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
             out.extend(tensor.type_number.to_le_bytes());
-            out.extend((offset as u64).to_le_bytes());
+            out.extend(tensor.offset.unwrap_or(offset as u64).to_le_bytes());
             offset += tensor.data.len().next_multiple_of(ALIGNMENT);
         }
         for tensor in &self.tensors {
@@ -201,6 +203,7 @@ fn tensor(name: &str, shape: &[usize], type_number: u32) -> Tensor {
         dims: shape.iter().rev().map(|&d| d as u64).collect(),
         type_number,
         data: bytes,
+        offset: None,
     }
 }
 
