@@ -413,7 +413,11 @@ impl Lower<'_> {
         if reads_acc(operands[0]) || reads_acc(operands[1]) {
             return self.define(result);
         }
-        if self.live.stretch(acc).is_full() && place.owned && self.live.dies_at(root, at) {
+        // A broadcast accumulator has fewer elements than the result.
+        if !self.live.stretch(acc).is_full() {
+            return self.define(result);
+        }
+        if place.owned && self.live.dies_at(root, at) {
             self.places[root].owned = false;
             self.places[result] = place;
             return place.slot;

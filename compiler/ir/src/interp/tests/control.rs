@@ -140,6 +140,47 @@ kernel @k(%out: view_mut<?x?x?xf32>) {
 }
 
 #[test]
+fn a_dot_does_not_accumulate_in_place_into_what_is_broadcast() {
+    // A carried row, and a carried scalar, whose last use is to be spread over the accumulator.
+    for (carried, init, next) in [
+        ("tile<1x4xf32>", "const 1.0 : tile<1x4xf32>", "%m = reshape %s : tile<1x4xf32>"),
+        (
+            "f32",
+            "const 1.0 : f32",
+            "%m = reduce {axis = 0} %s : f32 {\n    ^(%u: f32, %v: f32):\n      %w = max %u, %v : f32\n      yield %w\n    }",
+        ),
+    ] {
+        let memory = Memory::new();
+        let out = buffer(&memory, &[0f32; 16]);
+        let text = format!(
+            "
+kernel @k(%out: view_mut<?x?xf32>) {{
+  %0 = const 0 : i32
+  %1 = const 1 : i32
+  %2 = const 2 : i32
+  %one = const 1.0 : tile<4x4xf32>
+  %init = {init}
+  %r = for %i = %0 to %2 step %1 carry(%b = %init) : {carried} {{
+    %a = broadcast %b : tile<4x4xf32>
+    %d = dot %one, %one, %a : tile<4x4xf32>
+    view_store %out[%0, %0], %d
+    %s = reduce {{axis = 0}} %d : tile<4xf32> {{
+    ^(%p: f32, %q: f32):
+      %x = max %p, %q : f32
+      yield %x
+    }}
+    {next}
+    yield %m
+  }}
+}}"
+        );
+        run_text(&text, [1; 3], &[Arg::row_major(out.address(), &[4, 4])], &memory);
+        // 1 + 4, then 5 + 4.
+        assert_eq!(contents::<f32>(&out), [9.0; 16], "{carried}");
+    }
+}
+
+#[test]
 fn programs_know_their_place() {
     let memory = Memory::new();
     let out = buffer(&memory, &[0i32; 2 * 3 * 4]);
