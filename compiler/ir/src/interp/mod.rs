@@ -39,11 +39,12 @@ mod program;
 mod region;
 mod shadow;
 mod stretch;
+mod team;
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use pulp::Arch;
@@ -113,7 +114,7 @@ pub struct Options<'a> {
     /// Report two programs that store to one byte, neither atomically. Programs then run one after another, and every byte stored
     /// to costs four of bookkeeping.
     pub check_races: bool,
-    /// Run programs in parallel.
+    /// Run programs in parallel, on this thread and those of rayon's current pool. The pool is not waited for: see `team.rs`.
     pub parallel: bool,
     /// Receives the text of `print`, whole lines. A kernel that prints runs its programs one after another, in order.
     pub print: &'a (dyn Fn(&str) + Sync),
@@ -128,11 +129,29 @@ impl Default for Options<'_> {
 
 /// A kernel ready to run, any number of times and from several threads.
 pub struct Prepared {
+    code: Arc<Code>,
+    /// Nanoseconds that one program took in the launch before; 0 before the first.
+    pace: AtomicU64,
+}
+
+/// What all threads share that run the kernel.
+struct Code {
     program: Program,
     /// Frames that no worker uses at the moment.
     frames: Mutex<Vec<Frame>>,
-    /// Nanoseconds that one program took in the launch before; 0 before the first.
-    pace: AtomicU64,
+}
+
+/// The programs of one launch, handed out to those who run them.
+struct Queue {
+    grid: [u32; 3],
+    /// Programs in all.
+    total: u64,
+    /// Programs handed out at a time.
+    chunk: u64,
+    next: AtomicU64,
+    /// The first program that failed: later ones need not run, earlier ones must, to know whether they fail too.
+    failed_at: AtomicU64,
+    first: Mutex<Option<(u64, InterpError)>>,
 }
 
 /// Chunks of programs handed out per thread: enough that an uneven grid is spread evenly.
@@ -144,11 +163,8 @@ const SHORT: u64 = 20_000;
 impl Prepared {
     /// Prepares a verified kernel.
     pub fn new(kernel: &Kernel) -> Result<Prepared, PrepareError> {
-        Ok(Prepared {
-            program: prepare::lower(kernel)?,
-            frames: Mutex::new(Vec::new()),
-            pace: AtomicU64::new(0),
-        })
+        let code = Code { program: prepare::lower(kernel)?, frames: Mutex::new(Vec::new()) };
+        Ok(Prepared { code: Arc::new(code), pace: AtomicU64::new(0) })
     }
 
     /// Runs a grid of programs and waits for them.
@@ -159,75 +175,90 @@ impl Prepared {
         memory: &Memory,
         options: &Options<'_>,
     ) -> Result<(), InterpError> {
-        self.check_args(args)?;
+        let code = &self.code;
+        code.check_args(args)?;
         let grid = launch.grid;
         let total = grid.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64));
         let Some(total) = total.filter(|&n| n < u32::MAX as u64) else {
-            return Err(self.bad_arguments(format!("the grid {grid:?} has too many programs")));
+            return Err(code.bad_arguments(format!("the grid {grid:?} has too many programs")));
         };
         let snapshot = memory.snapshot();
         if options.check_races {
             let mut shadow = Shadow::default();
-            return self.with_frame(args, |frame| {
-                let mut exec = self.exec(frame, grid, &snapshot, options, Some(&mut shadow));
-                (0..total).try_for_each(|p| self.program_at(&mut exec, p))
+            return code.with_frame(args, |frame| {
+                let mut exec = code.exec(frame, grid, &snapshot, options, Some(&mut shadow));
+                (0..total).try_for_each(|p| code.program_at(&mut exec, p))
             });
         }
-        let threads = match options.parallel && !self.program.prints && !self.is_short(total) {
+        let threads = match options.parallel && !code.program.prints && !self.is_short(total) {
             true => (rayon::current_num_threads() as u64).min(total).max(1),
             false => 1,
         };
-        let chunk = total.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
-        let next = AtomicU64::new(0);
-        // The first program that failed: later ones need not run, earlier ones must, to know whether they fail too.
-        let failed_at = AtomicU64::new(u64::MAX);
-        let first: Mutex<Option<(u64, InterpError)>> = Mutex::new(None);
-        let work = || {
-            self.with_frame(args, |frame| {
-                let mut exec = self.exec(frame, grid, &snapshot, options, None);
-                loop {
-                    let start = next.fetch_add(chunk, Ordering::Relaxed);
-                    for p in start..total.min(start + chunk) {
-                        if p > failed_at.load(Ordering::Relaxed) {
-                            return;
-                        }
-                        if let Err(error) = self.program_at(&mut exec, p) {
-                            failed_at.fetch_min(p, Ordering::Relaxed);
-                            let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
-                            if first.as_ref().is_none_or(|(q, _)| p < *q) {
-                                *first = Some((p, error));
-                            }
-                            return;
-                        }
-                    }
-                    if start + chunk >= total {
-                        return;
-                    }
-                }
-            })
-        };
         let start = Instant::now();
-        if threads == 1 {
-            work();
+        let first = if threads == 1 {
+            let queue = Queue::new(grid, total, 1);
+            code.work(args, &snapshot, options, &queue);
+            queue.first_error()
         } else {
-            // This thread works, too: it would have to be woken again if it waited for the others.
-            rayon::in_place_scope(|scope| {
-                (1..threads).for_each(|_| scope.spawn(|_| work()));
-                work();
-            });
-        }
+            let queue = Arc::new(Queue::new(grid, total, threads));
+            let (code, args, of_all) = (code.clone(), args.to_vec(), queue.clone());
+            // Nothing prints here.
+            let work = move || code.work(&args, &snapshot, &Options::default(), &of_all);
+            team::work_together(Arc::new(work), threads - 1);
+            queue.first_error()
+        };
         let pace = start.elapsed().as_nanos() as u64 * threads / total.max(1);
         self.pace.store(pace.max(1), Ordering::Relaxed);
-        match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some((_, error)) => Err(error),
-            None => Ok(()),
-        }
+        first.map_or(Ok(()), Err)
     }
 
     /// Are so many programs done sooner than another thread has woken up, going by the launch before?
     fn is_short(&self, programs: u64) -> bool {
         let pace = self.pace.load(Ordering::Relaxed);
         pace != 0 && pace.saturating_mul(programs) < SHORT
+    }
+}
+
+impl Queue {
+    fn new(grid: [u32; 3], total: u64, threads: u64) -> Queue {
+        let chunk = total.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
+        let (next, failed_at) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Queue { grid, total, chunk, next, failed_at, first: Mutex::new(None) }
+    }
+
+    fn fail(&self, program: u64, error: InterpError) {
+        self.failed_at.fetch_min(program, Ordering::Relaxed);
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.as_ref().is_none_or(|(q, _)| program < *q) {
+            *first = Some((program, error));
+        }
+    }
+
+    fn first_error(&self) -> Option<InterpError> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).take().map(|(_, error)| error)
+    }
+}
+
+impl Code {
+    /// Runs programs of a queue until none is left.
+    fn work(&self, args: &[Arg], memory: &Snapshot, options: &Options<'_>, queue: &Queue) {
+        self.with_frame(args, |frame| {
+            let mut exec = self.exec(frame, queue.grid, memory, options, None);
+            loop {
+                let start = queue.next.fetch_add(queue.chunk, Ordering::Relaxed);
+                for p in start..queue.total.min(start + queue.chunk) {
+                    if p > queue.failed_at.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    if let Err(error) = self.program_at(&mut exec, p) {
+                        return queue.fail(p, error);
+                    }
+                }
+                if start + queue.chunk >= queue.total {
+                    return;
+                }
+            }
+        });
     }
 
     fn exec<'a>(
