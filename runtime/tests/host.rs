@@ -1,12 +1,14 @@
 //! Kernels on the host device, from staging to results.
 
-use tegula_dsl::{Argument, Ptr, PtrMut, Scalar, View, ViewMut, program_id};
+use tegula_dsl::{Argument, Ptr, PtrMut, Scalar, View, ViewMut, full, program_id};
 use tegula_ir::kernel::KernelHints;
 use tegula_runtime::{
-    Device, IntoArg, KernelInfo, KernelKey, Launch, LaunchError, Stage, Tensor, TensorView, TensorViewMut,
+    ArgValue, Device, IntoArg, KernelInfo, KernelKey, Launch, LaunchError, Stage, Tensor, TensorView,
+    TensorViewMut,
 };
 
 static SCALE: KernelInfo = KernelInfo::new("host::scale", "scale", &["x", "y", "by"], file!(), line!());
+static FILL: KernelInfo = KernelInfo::new("host::fill", "fill", &["y"], file!(), line!());
 static COPY: KernelInfo = KernelInfo::new("host::copy", "copy", &["from", "to", "n"], file!(), line!());
 
 /// `y = x · by`, a block a program: what `#[kernel]` would write.
@@ -141,6 +143,30 @@ fn graphs_run_what_was_recorded_with_what_memory_holds_then() {
     graph.launch(&stream).unwrap();
     let start = stream.record().unwrap();
     assert!(stream.record().unwrap().elapsed_ms(&start).unwrap() >= 0.0);
+}
+
+#[test]
+fn a_key_that_says_too_little_finds_no_code_for_other_types() {
+    /// Fills `f32`s, whatever it is launched with.
+    fn fill<'a>(y: ArgValue<'a>) -> Launch<'a, 1, impl Stage> {
+        let stage = || {
+            tegula_dsl::stage("fill", KernelHints::default(), || {
+                let y = ViewMut::<f32, 1>::declare("y");
+                y.store([program_id(0)], full([1], 1.0f32));
+            })
+        };
+        Launch::new(&FILL, KernelKey::new(&FILL), [y], stage)
+    }
+    let device = host();
+    let mut floats = device.zeros::<f32>(&[1024]).unwrap();
+    let mut bytes = device.zeros::<u8>(&[1024]).unwrap();
+    fill(ArgValue::tensor_mut(&mut floats, 1)).grid(1024).launch(&device.stream()).unwrap();
+    assert_eq!(floats.to_vec().unwrap(), [1.0; 1024]);
+    for arg in [ArgValue::tensor_mut(&mut bytes, 1), ArgValue::tensor(&floats, 1)] {
+        let error = fill(arg).grid(1).launch(&device.stream()).unwrap_err();
+        assert!(matches!(error, LaunchError::Argument { .. }), "{error}");
+    }
+    assert_eq!(bytes.to_vec().unwrap(), [0; 1024]);
 }
 
 #[test]

@@ -32,10 +32,15 @@ pub trait IntoArg<'a, P> {
 
 /// One argument of a launch, ready to be checked and packed. Kept small, since it is moved a few times on the way to the driver: a tensor's
 /// shape is borrowed from it.
-#[derive(Clone)]
+///
+/// Not `Clone`: one of mutable memory is the only reference to it, on which the order of launches relies (see `memory.rs`).
+///
+/// ```compile_fail,E0277
+/// fn cloned<T: Clone>() {}
+/// cloned::<tegula_runtime::ArgValue<'static>>();
+/// ```
 pub struct ArgValue<'a>(pub(crate) Arg<'a>);
 
-#[derive(Clone)]
 pub(crate) enum Arg<'a> {
     View(ViewArg<'a>),
     Pointer(MemoryArg<'a>),
@@ -63,7 +68,6 @@ enum Owner<'a> {
     Other(&'a Device),
 }
 
-#[derive(Clone)]
 pub(crate) struct ViewArg<'a> {
     pub(crate) memory: MemoryArg<'a>,
     /// Of its shape and strides.
@@ -74,7 +78,6 @@ pub(crate) struct ViewArg<'a> {
 }
 
 /// A view's shape and strides.
-#[derive(Clone)]
 enum LayoutArg<'a> {
     /// A tensor's own.
     Borrowed(&'a Layout),

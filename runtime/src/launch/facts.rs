@@ -1,14 +1,16 @@
 //! What a launch knows of its arguments and lets the compiler use.
 //!
 //! Facts are computed as a few bits an argument, since they are part of the key of every launch, and spelled out as [`ParamFacts`] only for a kernel that has to be compiled; so
-//! the key and the facts cannot disagree. Those of a view's shape and strides are found when the view is made, not when it is launched with.
+//! the key and the facts cannot disagree. With them goes the argument's type, so that code never runs on arguments of other types than it was compiled for, whatever
+//! else the key says. Those of a view's shape and strides are found when the view is made, not when it is launched with.
 
 use smallvec::SmallVec;
 use tegula_ir::kernel::{ParamFacts, SMALL_EXTENT};
 use tegula_ir::types::Elem;
 
-use super::args::{Arg, ArgValue};
+use super::args::{Arg, ArgValue, MemoryArg};
 use crate::layout::Layout;
+use crate::memory::Access;
 
 /// The divisor that facts are about, of addresses in bytes, of integers, extents and strides as they are: what 16-byte vector
 /// accesses and TMA ask for.
@@ -33,15 +35,32 @@ const BYTE_STRIDES: u32 = 16;
 const DIMS: u32 = 24;
 /// A bit an axis, of small views: the stride times the extent of a tile may not fit in 31 bits.
 const LONG: u32 = 32;
+/// The element type (8 bits).
+const ELEM: u32 = 40;
+/// The rank of a view (8 bits).
+const RANK: u32 = 48;
+/// A view, a pointer or a scalar (2 bits).
+const KIND: u32 = 56;
+/// The memory may be written.
+const MUTABLE: u32 = 58;
 
-/// The facts of an argument.
+/// The facts of an argument and its type. Of a view, the rank is what its parameter asks for, which a launch checks first.
 #[inline]
 pub(crate) fn bits(arg: &ArgValue<'_>) -> u64 {
     match &arg.0 {
-        Arg::View(view) => aligned(view.memory.address) | view.facts.0,
-        Arg::Pointer(p) => aligned(p.address),
-        Arg::Scalar(s) => s.facts.0,
+        Arg::View(view) => {
+            let rank = (view.expected_rank as u64) << RANK;
+            1 << KIND | rank | of_memory(&view.memory) | view.facts.0
+        }
+        Arg::Pointer(p) => 2 << KIND | of_memory(p),
+        Arg::Scalar(s) => 3 << KIND | (s.elem as u64) << ELEM | s.facts.0,
     }
+}
+
+#[inline]
+fn of_memory(memory: &MemoryArg<'_>) -> u64 {
+    let mutable = (memory.access == Access::Write) as u64;
+    mutable << MUTABLE | (memory.elem as u64) << ELEM | aligned(memory.address)
 }
 
 /// The facts of an argument that do not depend on its address.
@@ -169,6 +188,31 @@ mod tests {
         assert!(view_facts::<u8>(0, &[8, 8], &[edge, 1]).long_strides.is_empty());
         assert_eq!(view_facts::<u8>(0, &[8, 8], &[edge + 1, 1]).long_strides[..], [0]);
         assert!(view_facts::<u8>(0, &[1 << 20, 1 << 20], &[1 << 20, 1]).long_strides.is_empty(), "not small");
+    }
+
+    #[test]
+    fn arguments_of_different_types_differ() {
+        let device = Device::testing();
+        let mut t = device.zeros::<f32>(&[64]).unwrap();
+        let matrix = device.zeros::<f32>(&[8, 8]).unwrap();
+        let (ints, signed) = (device.zeros::<u32>(&[64]).unwrap(), device.zeros::<i32>(&[64]).unwrap());
+        let all = [
+            bits(&ArgValue::tensor(&t, 1)),
+            bits(&ArgValue::tensor_mut(&mut t, 1)),
+            bits(&ArgValue::ptr(t.view())),
+            bits(&ArgValue::ptr_mut(t.view_mut())),
+            bits(&ArgValue::tensor(&matrix, 2)),
+            bits(&ArgValue::tensor(&ints, 1)),
+            bits(&ArgValue::tensor(&signed, 1)),
+            bits(&ArgValue::ptr(ints.view())),
+            bits(&ArgValue::scalar(7u32)),
+            bits(&ArgValue::scalar(7i32)),
+            bits(&ArgValue::scalar(7.0f32)),
+        ];
+        // As a key sees them: the types alone.
+        let types = all.map(|bits| bits >> ELEM);
+        let distinct: std::collections::HashSet<u64> = types.iter().copied().collect();
+        assert_eq!(distinct.len(), types.len(), "{types:x?}");
     }
 
     #[test]
