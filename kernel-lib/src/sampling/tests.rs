@@ -109,7 +109,8 @@ fn a_share_that_is_exactly_p_is_enough() {
     let repeated: Vec<f32> = logits.iter().copied().cycle().take(rows * 3).collect();
     let logits = Padded::of(&device(), &repeated, [rows, 3], 0);
     let set = |top_p: f32| {
-        let sampling = Sampling { top_p: Some(top_p), ..Sampling::at_temperature(1.442_695, 7) };
+        let sampling =
+            Sampling { top_p: Some(top_p), ..Sampling::at_temperature(std::f32::consts::LOG2_E, 7) };
         let mut ids = sampled(&logits, rows, &sampling);
         ids.sort_unstable();
         ids.dedup();
