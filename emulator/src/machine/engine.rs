@@ -1,6 +1,6 @@
 //! Asynchronous work between its issue and its effect.
 //!
-//! An instruction that starts something hands a [`Work`] to [`Engine::issue`]. The work has its effect when [`Work::complete`] is called: by the
+//! An instruction that starts something hands a [`Work`] to `Engine::issue`. The work has its effect when [`Work::complete`] is called: by the
 //! scheduler, between two instructions, with all warps and all memory of the cluster at hand. *When* is the point:
 //! [`Timing::Early`], right behind the instruction; [`Timing::Late`], when somebody waits for it (its group is demanded by a wait), or when no warp
 //! can go on without; [`Timing::Random`], at any time between. A program that is right must be right with each. In all of them the order among

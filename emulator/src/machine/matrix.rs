@@ -33,7 +33,7 @@ const WARPS: usize = 4;
 /// What the four warps of a warpgroup have issued.
 #[derive(Default)]
 pub struct Warpgroup {
-    /// Each warp's wgmmas that not all four have executed, in order; the first is number [`Warpgroup::started`] of the warp.
+    /// Each warp's wgmmas that not all four have executed, in order.
     waiting: [Vec<Issued>; WARPS],
     /// Groups that each warp has committed.
     committed: [u64; WARPS],

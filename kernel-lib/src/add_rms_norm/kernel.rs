@@ -5,7 +5,7 @@ use tegula::prelude::*;
 use super::config::Config;
 use crate::rms_norm::kernel::inverse_rms;
 
-/// residual += x; y = residual / √(mean(residual²) + eps) · w, `config.rows` rows a program.  x, residual, y: [rows, cols]; w: [cols].
+/// residual += x; y = residual / √(mean(residual²) + eps) · w, `config.rows` rows a program.  x, residual, y: [rows, cols]; w: `[cols]`.
 ///
 /// A row longer than `config.block` is read again by the program that has just written it.
 #[kernel]

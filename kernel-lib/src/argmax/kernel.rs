@@ -4,7 +4,7 @@ use tegula::prelude::*;
 
 use super::config::Config;
 
-/// ids[i] = the first index of the largest number in row i, −1 without one.  x: [rows, cols]; ids: [rows].
+/// `ids[i]` = the first index of the largest number in row i, −1 without one.  x: [rows, cols]; ids: `[rows]`.
 ///
 /// Every column of the tile keeps the best of its own columns; they are compared once, at the end.
 #[kernel]

@@ -12,7 +12,7 @@ use crate::check::Check;
 use crate::{Activation, DeviceClass, Error};
 use config::Config;
 
-/// ids[i] = the index of the largest element of row i; of several, the lowest. NaN is passed over; a row without any number gives −1, which
+/// `ids[i]` = the index of the largest element of row i; of several, the lowest. NaN is passed over; a row without any number gives −1, which
 /// [`embedding`](fn@crate::embedding) turns into NaN, so that it does not go unnoticed.
 ///
 /// | argument | shape | type |

@@ -10,7 +10,7 @@ use super::config::Config;
 /// Columns that share a scale in Q8_0.
 pub const Q8_0_BLOCK: usize = 32;
 
-/// y[i] = table[ids[i]].  table: [vocab, cols]; ids: [tokens]; y: [tokens, cols].
+/// `y[i]` = `table[ids[i]]`.  table: [vocab, cols]; ids: `[tokens]`; y: [tokens, cols].
 #[kernel]
 pub fn embedding<E: Float, T: Float>(table: View<E, 2>, ids: View<i32, 1>, y: ViewMut<T, 2>, config: Config) {
     let Config { block, .. } = config;
@@ -20,7 +20,7 @@ pub fn embedding<E: Float, T: Float>(table: View<E, 2>, ids: View<i32, 1>, y: Vi
     y.store([row, col], values.cast::<f32>().cast::<T>());
 }
 
-/// y[i] = codes[ids[i]] · scales[ids[i]].  codes: [vocab, cols]; scales: [vocab, cols / 32]; ids: [tokens]; y: [tokens, cols].
+/// `y[i]` = `codes[ids[i]] · scales[ids[i]]`.  codes: [vocab, cols]; scales: [vocab, cols / 32]; ids: `[tokens]`; y: [tokens, cols].
 #[kernel]
 pub fn embedding_q8_0<T: Float>(
     codes: View<i8, 2>,

@@ -56,7 +56,7 @@ impl<'a> From<&'a Tensor<i32>> for TokenIds<'a> {
     }
 }
 
-/// y[i] = table[ids[i]].
+/// `y[i]` = `table[ids[i]]`.
 ///
 /// | argument | shape | type |
 /// |---|---|---|
@@ -82,7 +82,7 @@ pub fn embedding<'a, E: Activation, T: Activation>(
     })
 }
 
-/// y[i] = row ids[i] of a table in the format Q8_0 of llama.cpp: blocks of 32 columns share a scale, and an element is `code · scale`.
+/// `y[i]` = row `ids[i]` of a table in the format Q8_0 of llama.cpp: blocks of 32 columns share a scale, and an element is `code · scale`.
 ///
 /// | argument | shape | type |
 /// |---|---|---|

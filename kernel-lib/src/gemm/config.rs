@@ -10,9 +10,9 @@ use crate::registry::{Entry, Variant};
 /// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// [`kernel::tiled`]: dots of tiles.
+    /// `kernel::tiled`: dots of tiles.
     Tiled,
-    /// [`kernel::gemv`]: elementwise products, for a few rows.
+    /// `kernel::gemv`: elementwise products, for a few rows.
     Gemv,
 }
 
@@ -35,10 +35,10 @@ pub struct Config {
     pub num_stages: u32,
 }
 
-/// The most rows that [`kernel::gemv`] takes: each has a tile of sums in registers.
+/// The most rows that `kernel::gemv` takes: each has a tile of sums in registers.
 pub const MAX_GEMV_ROWS: usize = 8;
 
-/// Elements of a tile of sums that a thread of [`kernel::gemv`] holds for all rows together: half of the registers that there are.
+/// Elements of a tile of sums that a thread of `kernel::gemv` holds for all rows together: half of the registers that there are.
 const GEMV_SUMS_PER_THREAD: usize = 128;
 
 impl Config {

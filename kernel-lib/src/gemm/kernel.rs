@@ -5,7 +5,7 @@ use tegula::prelude::*;
 use super::config::Config;
 use super::options::{Numerics, Output, multiply};
 
-/// y = x · wᵀ + what the options add, a tile of `config.rows` × `config.block_n` a program.  x: [m, k]; w: [n, k]; bias: [n]; residual,
+/// y = x · wᵀ + what the options add, a tile of `config.rows` × `config.block_n` a program.  x: [m, k]; w: [n, k]; bias: `[n]`; residual,
 /// y: [m, n].
 ///
 /// Programs are numbered in groups of `config.swizzle` rows of tiles, so that those that run together share weights in the L2 cache.

@@ -4,7 +4,7 @@
 //! sum is not specified. The result is rounded once, when it is stored.
 //!
 //! Few rows are limited by reading the weights: there a kernel without dots reads each once and splits K over the threads of a program
-//! ([`kernel::gemv`]). K is never split over programs, which would take a second launch, or atomics and with them the same result every
+//! (`kernel::gemv`). K is never split over programs, which would take a second launch, or atomics and with them the same result every
 //! time: with one column a program there are N programs, which suffices from N in the hundreds on.
 
 pub mod config;

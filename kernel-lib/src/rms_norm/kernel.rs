@@ -4,7 +4,7 @@ use tegula::prelude::*;
 
 use super::config::Config;
 
-/// y = x / √(mean(x²) + eps) · w, `config.rows` rows a program.  x, y: [rows, cols]; w: [cols].
+/// y = x / √(mean(x²) + eps) · w, `config.rows` rows a program.  x, y: [rows, cols]; w: `[cols]`.
 ///
 /// A row longer than `config.block` is read twice, the second time from the L2 cache.
 #[kernel]

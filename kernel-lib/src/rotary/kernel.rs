@@ -10,7 +10,7 @@ use tegula::prelude::*;
 
 use super::config::Config;
 
-/// y = x turned; pairs are (first\[i\], second\[i\]).  first, second: [tokens, heads, pairs]; rest: [tokens, heads, rest]; positions: [tokens]; inv_freq: [tokens, pairs].
+/// y = x turned; pairs are (`first[i]`, `second[i]`).  first, second: [tokens, heads, pairs]; rest: [tokens, heads, rest]; positions: `[tokens]`; inv_freq: [tokens, pairs].
 #[kernel]
 pub fn rotary_half<T: Float>(
     x_first: View<T, 3>,
@@ -39,7 +39,7 @@ pub fn rotary_half_in_place<T: Float>(
     turn_halves([first.as_view(), second.as_view()], positions, inv_freq, [first, second], config);
 }
 
-/// y = x turned; pairs are (x\[2i\], x\[2i + 1\]).  x, y: [tokens, heads, 2 · pairs]; rest: [tokens, heads, rest]; positions: [tokens]; inv_freq: [tokens, pairs].
+/// y = x turned; pairs are (`x[2i]`, `x[2i + 1]`).  x, y: [tokens, heads, 2 · pairs]; rest: [tokens, heads, rest]; positions: `[tokens]`; inv_freq: [tokens, pairs].
 #[kernel]
 pub fn rotary_interleaved<T: Float>(
     x: View<T, 3>,

@@ -7,7 +7,7 @@ use super::config::{Config, Filters};
 /// Keys of −∞ and of all that is no number are below this one.
 const LOWEST: u32 = 0x0080_0000;
 
-/// ids[i] = a token chosen from row i.  logits: [rows, vocab]; ids: [rows].
+/// `ids[i]` = a token chosen from row i.  logits: [rows, vocab]; ids: `[rows]`.
 ///
 /// `scale` is log₂e / temperature, `p` the share of top-p in units of 2⁻⁶⁴.
 #[kernel]

@@ -66,7 +66,7 @@ pub const MAX_VOCAB: usize = 1 << 22;
 /// The lowest temperature that is not 0.
 pub const MIN_TEMPERATURE: f32 = 1.0 / (1 << 20) as f32;
 
-/// ids[i] = a token chosen from row i of the logits.
+/// `ids[i]` = a token chosen from row i of the logits.
 ///
 /// | argument | shape | type |
 /// |---|---|---|

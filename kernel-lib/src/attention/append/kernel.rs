@@ -4,7 +4,7 @@ use tegula::prelude::*;
 
 use super::config::AppendConfig;
 
-/// cache[b, positions[b] + i] = new[b, i] for keys and values.  k: `[b, s, h, d]`; v: `[b, s, h, d_v]`; positions: `[b]`; caches: `[b, c, h, d or d_v]`.
+/// `cache[b, positions[b] + i] = new[b, i]` for keys and values.  k: `[b, s, h, d]`; v: `[b, s, h, d_v]`; positions: `[b]`; caches: `[b, c, h, d or d_v]`.
 ///
 /// One program a block of heads, of tokens, and a sequence, in this order. What would lie outside of a cache is dropped.
 #[kernel]

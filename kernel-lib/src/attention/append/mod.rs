@@ -46,7 +46,7 @@ impl<'a> From<&'a Tensor<i32>> for Positions<'a> {
     }
 }
 
-/// cache[b, positions[b] + i] = new[b, i], for keys and for values, in one launch.
+/// `cache[b, positions[b] + i] = new[b, i]`, for keys and for values, in one launch.
 ///
 /// | argument | shape | type |
 /// |---|---|---|

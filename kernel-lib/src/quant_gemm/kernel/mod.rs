@@ -21,7 +21,7 @@ use super::matrix::PANEL;
 use crate::gemm::options::{Numerics, Output};
 
 /// y = x · wᵀ + what the options add.  x: [m, k]; codes, scales, mins: the planes of w (mins is anything where the format has none);
-/// bias: [n]; residual, y: [m, n].
+/// bias: `[n]`; residual, y: [m, n].
 #[kernel(num_warps = config.num_warps, num_stages = config.num_stages, max_registers = config.max_registers())]
 pub fn quant_gemm<T: Float + DotInto<f32>, O: Float, E: Float>(
     x: View<T, 2>,
