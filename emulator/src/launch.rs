@@ -11,8 +11,8 @@ use crate::machine::engine::Timing;
 use crate::machine::{Cluster, Job, Status, volume};
 use crate::memory::GlobalMemory;
 use crate::memory::window::SHARED_START;
-use crate::observe::Factory;
-use crate::report::{Report, ReportKind};
+use crate::observe::{Factory, LaunchState};
+use crate::report::{Party, Report, ReportKind};
 use crate::rng::Rng;
 
 /// A module with its variables in device memory.
@@ -184,12 +184,8 @@ impl Module {
         options: &Options,
     ) -> Result<Outcome, LaunchError> {
         let job = self.job(memory, launch, options)?;
-        let clusters: [u32; 3] = std::array::from_fn(|i| job.grid[i] / job.cluster[i]);
-        let id = |n: u64| {
-            let [x, y, _] = clusters.map(u64::from);
-            [(n % x) as u32, (n / x % y) as u32, (n / x / y) as u32]
-        };
-        let count = volume(clusters);
+        let id = |n: u64| job.cluster_id(n);
+        let count = volume(job.clusters());
         if options.parallel && !self.communicates(job.kernel) {
             let run = |n: u64| {
                 let mut cluster = Cluster::new(&job, id(n));
@@ -264,6 +260,7 @@ impl Module {
             shared,
             shared_bytes,
             dynamic_bytes: launch.dynamic_shared,
+            observed: LaunchState::default(),
             options,
         })
     }
@@ -357,7 +354,16 @@ impl Outcome {
 
     /// Joins what two parts of a launch came to; findings at one instruction become one.
     fn and(mut self, other: Outcome) -> Outcome {
-        let key = |r: &Report| -> (ReportKind, u32) { (r.kind, r.party.location.ptx_line) };
+        let key = |r: &Report| -> (ReportKind, u32, u32) {
+            let line = |p: &Party| p.location.ptx_line;
+            match (&r.other, r.kind) {
+                // A race is one of a pair of lines, whoever came first.
+                (Some(other), ReportKind::Race) => {
+                    (r.kind, line(&r.party).min(line(other)), line(&r.party).max(line(other)))
+                }
+                _ => (r.kind, line(&r.party), 0),
+            }
+        };
         for report in other.reports {
             match self.reports.iter_mut().find(|r| key(r) == key(&report)) {
                 Some(known) => known.count += report.count,

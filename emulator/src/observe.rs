@@ -3,10 +3,14 @@
 //! There is one of each kind a cluster, made by a [`Factory`] of the launch's options; so observers need no locks. What they find they push
 //! to [`Findings`], and the machine adds the names, lines and threads.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use crate::asynchronous::{ClusterAddress, Footprint};
 use crate::decode::types::Order;
 use crate::machine::engine::Queue;
-use crate::memory::Access;
+use crate::memory::{Access, AccessKind};
 use crate::report::ReportKind;
 
 /// Which instruction of which warp.
@@ -70,7 +74,7 @@ pub enum Event {
         /// Its number.
         id: u64,
     },
-    /// Which shared memory the operation just started is going to read or write.
+    /// Which shared memory the operation just started is going to access, from here on. What a `cp.async` of several lanes accesses is said lane by lane.
     AsyncTouch {
         /// Its number.
         id: u64,
@@ -78,8 +82,8 @@ pub enum Event {
         rank: u32,
         /// Which bytes.
         footprint: Footprint,
-        /// Will they be written, or read?
-        writes: bool,
+        /// What it does with them.
+        kind: AccessKind,
     },
     /// An asynchronous operation's bytes have been counted by an mbarrier: waiting for the phase orders what follows behind them.
     AsyncTold {
@@ -153,6 +157,8 @@ pub struct Finding {
     pub message: String,
     /// The other party, and its lane.
     pub other: Option<(Origin, u32)>,
+    /// The number of the other party's cluster in the grid, if it is another one.
+    pub other_cluster: Option<u32>,
 }
 
 /// What observers found at one event.
@@ -167,7 +173,7 @@ pub trait Observer: Send {
 }
 
 /// What an observer may want to know of the cluster it watches.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Watched {
     /// CTAs of the cluster.
     pub ctas: u32,
@@ -175,7 +181,26 @@ pub struct Watched {
     pub warps: u32,
     /// Bytes of shared memory of a CTA.
     pub shared_bytes: u32,
+    /// Its number in the grid.
+    pub cluster: u32,
+    /// Clusters of the grid.
+    pub clusters: u32,
+    /// What it shares with the observers of the launch's other clusters.
+    pub launch: LaunchState,
+}
+
+/// What observers of the clusters of one launch share: one value of each type, made when it is first asked for.
+#[derive(Clone, Debug, Default)]
+pub struct LaunchState(Arc<Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>>);
+
+impl LaunchState {
+    /// The launch's `T`, behind a lock.
+    pub fn get_or_insert<T: Default + Send + 'static>(&self) -> Arc<Mutex<T>> {
+        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = values.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(Mutex::new(T::default())));
+        Arc::clone(value).downcast().expect("it is stored under its type")
+    }
 }
 
 /// Makes an observer for each cluster.
-pub type Factory = std::sync::Arc<dyn Fn(&Watched) -> Box<dyn Observer> + Send + Sync>;
+pub type Factory = Arc<dyn Fn(&Watched) -> Box<dyn Observer> + Send + Sync>;

@@ -5,14 +5,14 @@
 //! is a hazard is the machine's business.
 
 mod copies;
-mod hazards;
+mod footprint;
 mod mbarrier;
 mod reduction;
 mod register_pool;
 mod tensor_map;
 
 pub use copies::{ClusterAddress, GlobalSide, Run, gather, scatter};
-pub use hazards::{Footprint, Hazard, HazardKind, InFlight, OperationId, Party, SharedHazards};
+pub use footprint::Footprint;
 pub use mbarrier::{Mbarrier, MbarrierFault, Token};
 pub use reduction::{Reduction, ReductionType};
 pub use register_pool::{PoolFault, RegisterPool};

@@ -6,7 +6,6 @@
 
 pub mod asynchronous;
 mod atomic;
-mod class;
 mod compare;
 mod control;
 mod convert;
@@ -28,7 +27,6 @@ mod warp;
 
 use std::sync::Arc;
 
-pub use class::Class;
 pub use function::{Decoder, truncate};
 pub use modifiers::Modifiers;
 pub use special::Special;

@@ -56,7 +56,14 @@ impl<'a> Cluster<'a> {
                 live: warps[first..].iter().map(|w| w.live).collect(),
             });
         }
-        let watched = Watched { ctas: job.ctas(), warps: job.warps, shared_bytes: job.shared_bytes };
+        let watched = Watched {
+            ctas: job.ctas(),
+            warps: job.warps,
+            shared_bytes: job.shared_bytes,
+            cluster: job.cluster_number(id) as u32,
+            clusters: super::volume(job.clusters()) as u32,
+            launch: job.observed.clone(),
+        };
         let observers = job.options.observers.iter().map(|make| make(&watched)).collect();
         let alive = (0..warps.len()).collect();
         Cluster {
@@ -84,7 +91,8 @@ impl<'a> Cluster<'a> {
     }
 
     /// What it has shared with nobody else: reports, counters, output.
-    pub fn finish(self) -> Env<'a> {
+    pub fn finish(mut self) -> Env<'a> {
+        self.env.counters.instructions = self.env.executed;
         self.env
     }
 

@@ -6,8 +6,10 @@ use super::frame::{Lanes, lanes_of};
 use super::step::Flow;
 use super::transfer::addresses;
 use super::warp::{Wait, Warp};
+use crate::asynchronous::Footprint;
 use crate::decode::op::{Addr, PredIn, Slot};
 use crate::decode::types::{Order, Space};
+use crate::memory::window::RANK_SHIFT;
 use crate::memory::{Access, AccessKind, Proxy};
 use crate::observe::{Event, Origin};
 use crate::report::ReportKind;
@@ -107,7 +109,13 @@ pub(super) fn start(
         rest &= !same;
         let work = Copy { to, from, source: size, bytes };
         let origin = Origin { lanes: same, ..*origin };
-        env.issue(&origin, queue(warp), Some(group), Box::new(work));
+        let id = env.issue(&origin, queue(warp), Some(group), Box::new(work));
+        for lane in lanes_of(same) {
+            let (rank, start) = ((to[lane] >> RANK_SHIFT) as u32, to[lane] as u32 & ((1 << RANK_SHIFT) - 1));
+            let footprint = Footprint::Range { start, bytes };
+            let touch = Event::AsyncTouch { id, rank, footprint, kind: AccessKind::Write };
+            env.event(&Origin { lanes: 1 << lane, ..origin }, &touch);
+        }
     }
     Flow::Next
 }

@@ -13,7 +13,7 @@ use super::job::Job;
 use super::warp::{LOCAL_START, Warp};
 use crate::counters::Counters;
 use crate::decode::types::Space;
-use crate::memory::window::RANK_SHIFT;
+use crate::memory::window::{GLOBAL, RANK_SHIFT};
 use crate::memory::{Access, AccessKind, SharedMemory};
 use crate::observe::{Event, Finding, Findings, Observer, Origin};
 use crate::report::{Location, Party, Report, ReportKind};
@@ -31,6 +31,9 @@ pub struct CtaState {
     /// Live lanes of each of its warps.
     pub live: Vec<u32>,
 }
+
+/// A function and an instruction, or a file and a line.
+type Place = (u32, u32);
 
 /// What the warps of a cluster share.
 pub struct Env<'a> {
@@ -60,7 +63,7 @@ pub struct Env<'a> {
     pub aborted: bool,
     observers: Vec<Box<dyn Observer>>,
     findings: Findings,
-    seen: HashMap<(ReportKind, u32, u32), usize>,
+    seen: HashMap<(ReportKind, (Place, Place)), usize>,
     hint: usize,
 }
 
@@ -116,31 +119,57 @@ impl<'a> Env<'a> {
         other: Option<(Origin, u32)>,
     ) {
         let message = message.into();
-        self.found(Finding { kind, origin: *origin, lane, address, message, other });
+        self.found(Finding { kind, origin: *origin, lane, address, message, other, other_cluster: None });
     }
 
     fn found(&mut self, f: Finding) {
-        let key = (f.kind, f.origin.function, f.origin.pc);
+        let mut places = (self.line(f.kind, &f.origin), (0, 0));
+        if let (ReportKind::Race, Some((other, _))) = (f.kind, &f.other) {
+            let other = self.line(f.kind, other);
+            places = (places.0.min(other), places.0.max(other));
+        }
+        let key = (f.kind, places);
         if let Some(&at) = self.seen.get(&key) {
             self.reports[at].count += 1;
             return;
         }
         self.seen.insert(key, self.reports.len());
+        let mut message = f.message;
+        if let (ReportKind::Race, Some(address)) = (f.kind, f.address)
+            && address >= GLOBAL
+        {
+            message += &self.job.memory.describe(address);
+        }
+        let cluster = f.other_cluster.map(|number| self.job.cluster_id(number.into()));
         let report = Report {
             kind: f.kind,
             kernel: self.job.program.functions[self.job.kernel as usize].name.clone(),
-            message: f.message,
-            party: self.party(&f.origin, f.lane),
+            message,
+            party: self.party(&f.origin, f.lane, self.cluster_id),
             address: f.address,
-            other: f.other.map(|(origin, lane)| self.party(&origin, lane)),
+            other: f
+                .other
+                .map(|(origin, lane)| self.party(&origin, lane, cluster.unwrap_or(self.cluster_id))),
             count: 1,
         };
         self.reports.push(report);
     }
 
-    fn party(&self, origin: &Origin, lane: u32) -> Party {
+    /// What findings are told apart by: the instruction; its line of the source, for races, of which a line with many accesses has many.
+    fn line(&self, kind: ReportKind, origin: &Origin) -> Place {
+        let instruction = (origin.function, origin.pc);
+        if kind != ReportKind::Race {
+            return instruction;
+        }
+        let places = &self.job.program.functions[origin.function as usize].places;
+        // Functions are fewer than the numbers above `1 << 31`.
+        let loc = places.get(origin.pc as usize).and_then(|place| place.loc);
+        loc.map_or(instruction, |l| (1 << 31 | l.file, l.line))
+    }
+
+    fn party(&self, origin: &Origin, lane: u32, cluster: [u32; 3]) -> Party {
         let warp = origin.warp - origin.cta * self.job.warps;
-        let cta = self.ctas.get(origin.cta as usize).map_or([0; 3], |c| c.id);
+        let cta = self.job.cta_id(cluster, origin.cta);
         Party { cta, warp, lane, thread: self.job.thread(warp * 32 + lane), location: self.location(origin) }
     }
 

@@ -6,6 +6,7 @@ use crate::decode::{Constant, Program, Special};
 use crate::launch::Options;
 use crate::memory::window::{RANK_SHIFT, SHARED_START};
 use crate::memory::{ByteMemory, GlobalMemory};
+use crate::observe::LaunchState;
 
 /// A launch.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct Job<'a> {
     pub shared_bytes: u32,
     /// Bytes of dynamic shared memory.
     pub dynamic_bytes: u32,
+    /// What observers of its clusters share.
+    pub observed: LaunchState,
     /// What the caller wants.
     pub options: &'a Options,
 }
@@ -55,6 +58,24 @@ impl Job<'_> {
     /// Threads a CTA.
     pub fn threads(&self) -> u32 {
         volume(self.block) as u32
+    }
+
+    /// Clusters along each axis.
+    pub fn clusters(&self) -> [u32; 3] {
+        std::array::from_fn(|i| self.grid[i] / self.cluster[i])
+    }
+
+    /// `%clusterid` of a cluster by its number in the grid.
+    pub fn cluster_id(&self, number: u64) -> [u32; 3] {
+        let [x, y, _] = self.clusters().map(u64::from);
+        [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]
+    }
+
+    /// The number of a cluster in the grid.
+    pub fn cluster_number(&self, id: [u32; 3]) -> u64 {
+        let [x, y, _] = self.clusters().map(u64::from);
+        let [i, j, k] = id.map(u64::from);
+        i + x * (j + y * k)
     }
 
     /// CTAs a cluster.
@@ -156,7 +177,7 @@ impl Job<'_> {
         let by_lane = |f: &dyn Fn(u32) -> u32| std::array::from_fn(|lane| u64::from(f(lane as u32)));
         let axis = |a: [u32; 3], i: u8| a[usize::from(i)];
         let cta = self.cta_id(cluster, warp.cta);
-        let clusters: [u32; 3] = std::array::from_fn(|i| self.grid[i] / self.cluster[i]);
+        let clusters = self.clusters();
         match special {
             Special::Tid(i) => by_lane(&|lane| axis(self.thread(warp.index * 32 + lane), i)),
             Special::Ntid(i) => all(axis(self.block, i)),

@@ -453,7 +453,7 @@ fn start(issued: Issued, warp: &Warp, env: &mut Env<'_>, origin: &Origin) {
     let id = env.issue(origin, queue(first), Some(one.group), Box::new(Multiply { issued, first }));
     let mut touch = |operand: Operand| {
         let footprint = Footprint::Operand(operand);
-        env.event(origin, &Event::AsyncTouch { id, rank: origin.cta, footprint, writes: false });
+        env.event(origin, &Event::AsyncTouch { id, rank: origin.cta, footprint, kind: AccessKind::Read });
     };
     touch(one.wgmma.b_operand(Descriptor::decode(one.b)));
     if let Source::Descriptor(a) = one.a {

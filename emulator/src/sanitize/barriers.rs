@@ -47,6 +47,7 @@ impl BarrierMemory {
                 "the mbarrier at {at} is used from outside of its CTA's threads, but no fence.mbarrier_init has followed its initialisation"
             ),
             other: Some((by, by.lanes.trailing_zeros())),
+            other_cluster: None,
         });
     }
 }
@@ -76,6 +77,7 @@ impl Observer for BarrierMemory {
                     "the mbarrier at shared address {barrier:#x} is overwritten while it is in use"
                 ),
                 other: None,
+                other_cluster: None,
             });
         }
     }

@@ -1,17 +1,20 @@
 //! Sanitizers that are [`crate::observe::Observer`]s.
 
 mod barriers;
-mod proxy;
+mod grid;
+mod races;
 
 pub use barriers::BarrierMemory;
-pub use proxy::ProxyHazards;
+pub use grid::GridRaces;
+pub use races::Races;
 
 use crate::observe::Factory;
 
 /// All of them, for [`crate::Options::observers`].
 pub fn all() -> Vec<Factory> {
     vec![
-        std::sync::Arc::new(|watched| Box::new(ProxyHazards::new(watched))),
+        std::sync::Arc::new(|watched| Box::new(Races::new(watched))),
+        std::sync::Arc::new(|watched| Box::new(GridRaces::new(watched))),
         std::sync::Arc::new(|_| Box::new(BarrierMemory::default())),
     ]
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod compiled;
 pub mod gemm;
 pub mod kernels;
 

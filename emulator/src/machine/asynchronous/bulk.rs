@@ -311,7 +311,14 @@ fn start(
             let work = Load { from: side, shared: at.offset, barrier: barrier.offset, mask };
             let id = env.issue(&origin, bulk_queue(lanes.warp, lane), None, Box::new(work));
             for rank in lanes_of(mask) {
-                touch(env, &origin, id, ClusterAddress { rank: rank as u32, offset: at.offset }, bytes, true);
+                touch(
+                    env,
+                    &origin,
+                    id,
+                    ClusterAddress { rank: rank as u32, offset: at.offset },
+                    bytes,
+                    AccessKind::Write,
+                );
             }
         }
         BulkDirection::Store => {
@@ -323,7 +330,7 @@ fn start(
             let queue = bulk_queue(lanes.warp, lane);
             let work = StoreRead { from: at, to: side, reduction, queue, group };
             let id = env.issue(&origin, read_queue(lanes.warp, lane), Some(group), Box::new(work));
-            touch(env, &origin, id, at, bytes, false);
+            touch(env, &origin, id, at, bytes, AccessKind::Read);
         }
         BulkDirection::Across { .. } => unreachable!("it has no global side"),
     }
@@ -354,11 +361,12 @@ fn start_across(
     }
     let work = Across { from, to, bytes, barrier, reduction };
     let id = env.issue(&origin, bulk_queue(lanes.warp, lane), None, Box::new(work));
-    touch(env, &origin, id, from, bytes, false);
-    touch(env, &origin, id, to, bytes, true);
+    touch(env, &origin, id, from, bytes, AccessKind::Read);
+    let kind = if reduction.is_some() { AccessKind::Atomic } else { AccessKind::Write };
+    touch(env, &origin, id, to, bytes, kind);
 }
 
-fn touch(env: &mut Env<'_>, origin: &Origin, id: u64, at: ClusterAddress, bytes: u32, writes: bool) {
+fn touch(env: &mut Env<'_>, origin: &Origin, id: u64, at: ClusterAddress, bytes: u32, kind: AccessKind) {
     let footprint = Footprint::Range { start: at.offset, bytes };
-    env.event(origin, &Event::AsyncTouch { id, rank: at.rank, footprint, writes });
+    env.event(origin, &Event::AsyncTouch { id, rank: at.rank, footprint, kind });
 }
