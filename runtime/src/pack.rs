@@ -1,9 +1,9 @@
 //! Packs a launch's arguments as a compiled kernel takes them.
 //!
-//! The parameters of a PTX entry lie one behind the other, each aligned to its own size (PTX ISA, "Kernel Function Parameters"; the driver takes
+//! The parameters of a PTX entry lie one behind the other, each aligned to its own size, tensor maps to 64 bytes (PTX ISA, "Kernel Function Parameters"; the driver takes
 //! such a block as `CU_LAUNCH_PARAM_BUFFER_POINTER`). Where each lies is worked out once, when the kernel is loaded.
 
-use tegula_ir::artifact::AbiSlot;
+use tegula_ir::artifact::{AbiSlot, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES};
 
 use crate::launch::{Arg, ArgValue};
 
@@ -30,9 +30,12 @@ const ON_STACK: usize = 512;
 /// The size of most blocks. The stack is cleared at each launch, so it is worth knowing.
 const USUAL: usize = 128;
 
-/// Bytes that a slot takes; its alignment too. `None` for widths that do not exist.
-fn slot_bytes(slot: &AbiSlot) -> Option<usize> {
-    match *slot {
+/// Bytes that a slot takes, and its alignment. `None` for what does not exist.
+fn slot_bytes(slot: &AbiSlot) -> Option<(usize, usize)> {
+    let bytes = match *slot {
+        AbiSlot::TensorMap { map, .. } => {
+            return map.is_well_formed().then_some((TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN));
+        }
         AbiSlot::Address { .. } => Some(8),
         AbiSlot::Dim { bits, .. } | AbiSlot::Stride { bits, .. } => match bits {
             32 => Some(4),
@@ -40,7 +43,8 @@ fn slot_bytes(slot: &AbiSlot) -> Option<usize> {
             _ => None,
         },
         AbiSlot::Scalar { elem, .. } => elem.size_of(),
-    }
+    }?;
+    Some((bytes, bytes))
 }
 
 impl Packing {
@@ -52,8 +56,9 @@ impl Packing {
         let mut slots = Vec::with_capacity(abi.len());
         let mut offset = 0usize;
         for slot in abi {
-            let bytes = slot_bytes(slot).ok_or_else(|| format!("its argument {slot:?} has no size"))?;
-            offset = offset.next_multiple_of(bytes);
+            let (bytes, align) =
+                slot_bytes(slot).ok_or_else(|| format!("its argument {slot:?} has no size"))?;
+            offset = offset.next_multiple_of(align);
             slots.push(Slot { what: *slot, offset: offset as u32, bytes: bytes as u32 });
             offset += bytes;
             if offset > MAX_BYTES {
@@ -124,6 +129,7 @@ fn value(slot: &AbiSlot, args: &[ArgValue<'_>]) -> Option<u64> {
             Arg::Scalar(s) if s.elem == elem => Some(s.bits),
             _ => None,
         },
+        AbiSlot::TensorMap { .. } => None,
     }
 }
 

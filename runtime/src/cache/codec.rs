@@ -3,11 +3,13 @@
 //! Little-endian, lengths before contents, element types by name (so that reordering an enum cannot change what is read). The
 //! decoder takes any bytes: what is wrong is an error, and no length is believed beyond the input.
 
-use tegula_ir::artifact::{AbiSlot, CompiledKernel, ResourceReport};
+use tegula_ir::artifact::{
+    AbiSlot, CompiledKernel, ResourceReport, TENSOR_MAP_RANK, TensorMapSpec, TensorSwizzle,
+};
 use tegula_ir::types::Elem;
 
 /// Changes whenever the encoding does.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// The bytes of a kernel.
 pub(crate) fn encode(kernel: &CompiledKernel) -> Vec<u8> {
@@ -116,6 +118,20 @@ impl Writer {
                 self.u16(param);
                 self.str(elem.name());
             }
+            AbiSlot::TensorMap { param, map } => {
+                self.u8(4);
+                self.u16(param);
+                self.u8(map.rank);
+                map.order().iter().for_each(|&axis| self.u8(axis));
+                map.box_dims().iter().for_each(|&extent| self.u16(extent));
+                self.u8(match map.swizzle {
+                    TensorSwizzle::None => 0,
+                    TensorSwizzle::B32 => 1,
+                    TensorSwizzle::B64 => 2,
+                    TensorSwizzle::B128 => 3,
+                });
+                self.u8(map.store as u8);
+            }
         }
     }
 }
@@ -171,14 +187,46 @@ impl<'a> Reader<'a> {
             1 => AbiSlot::Dim { param, axis: self.u8()?, bits: self.u8()? },
             2 => AbiSlot::Stride { param, axis: self.u8()?, bits: self.u8()? },
             3 => AbiSlot::Scalar { param, elem: self.str()?.parse::<Elem>().ok()? },
+            4 => AbiSlot::TensorMap { param, map: self.tensor_map()? },
             _ => return None,
         })
+    }
+
+    /// Only one that could have been written: the run time relies on it.
+    fn tensor_map(&mut self) -> Option<TensorMapSpec> {
+        let rank = self.u8()? as usize;
+        let (mut order, mut box_dims) = ([0; TENSOR_MAP_RANK], [0; TENSOR_MAP_RANK]);
+        for axis in order.get_mut(..rank)? {
+            *axis = self.u8()?;
+        }
+        for extent in box_dims.get_mut(..rank)? {
+            *extent = self.u16()?;
+        }
+        let swizzle = match self.u8()? {
+            0 => TensorSwizzle::None,
+            1 => TensorSwizzle::B32,
+            2 => TensorSwizzle::B64,
+            3 => TensorSwizzle::B128,
+            _ => return None,
+        };
+        let store = match self.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let map = TensorMapSpec { swizzle, store, ..TensorMapSpec::new(&order[..rank], &box_dims[..rank]) };
+        map.is_well_formed().then_some(map)
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    fn tensor_map() -> TensorMapSpec {
+        let map = TensorMapSpec::new(&[2, 0, 1], &[64, 1, 256]);
+        TensorMapSpec { swizzle: TensorSwizzle::B128, store: true, ..map }
+    }
 
     /// A kernel with something of everything.
     pub(crate) fn sample() -> CompiledKernel {
@@ -195,6 +243,7 @@ pub(crate) mod tests {
                 AbiSlot::Dim { param: 0, axis: 1, bits: 32 },
                 AbiSlot::Stride { param: 0, axis: 0, bits: 64 },
                 AbiSlot::Scalar { param: 300, elem: Elem::BF16 },
+                AbiSlot::TensorMap { param: 0, map: tensor_map() },
             ],
             report: Some(ResourceReport {
                 registers: 168,
@@ -216,6 +265,38 @@ pub(crate) mod tests {
         let all = Elem::ALL.map(|elem| AbiSlot::Scalar { param: 1, elem }).to_vec();
         let kernel = CompiledKernel { abi: all, ..sample() };
         assert_eq!(decode(&encode(&kernel)), Some(kernel));
+    }
+
+    #[test]
+    fn tensor_maps_are_read_as_they_were_written_or_not_at_all() {
+        for swizzle in TensorSwizzle::ALL {
+            let maps =
+                [TensorMapSpec::new(&[0], &[16]), TensorMapSpec::new(&[4, 3, 2, 1, 0], &[8, 1, 2, 3, 4])];
+            let abi = maps.map(|map| AbiSlot::TensorMap { param: 7, map: TensorMapSpec { swizzle, ..map } });
+            let kernel = CompiledKernel { abi: abi.to_vec(), ..sample() };
+            assert_eq!(decode(&encode(&kernel)), Some(kernel));
+        }
+        let written = |map| {
+            let abi = vec![AbiSlot::TensorMap { param: 0, map }];
+            encode(&CompiledKernel { abi, report: None, ..sample() })
+        };
+        let good = tensor_map();
+        for damaged in [
+            TensorMapSpec { rank: 0, ..good },
+            TensorMapSpec { order: [1, 1, 0, 0, 0], ..good },
+            TensorMapSpec { order: [2, 0, 3, 0, 0], ..good },
+            TensorMapSpec { box_dims: [64, 0, 256, 1, 1], ..good },
+            TensorMapSpec { box_dims: [64, 1, 257, 1, 1], ..good },
+        ] {
+            assert_eq!(decode(&written(damaged)), None, "{damaged:?}");
+        }
+        // From the end: no report, store, swizzle, three extents, three axes, rank.
+        for (from_end, value) in [(2, 2), (3, 4), (13, 6), (13, 2)] {
+            let mut bytes = written(good);
+            let at = bytes.len() - from_end;
+            bytes[at] = value;
+            assert_eq!(decode(&bytes), None, "byte {from_end} from the end is {value}");
+        }
     }
 
     #[test]

@@ -89,6 +89,14 @@ fn describe_kernel(kernel: &CompiledKernel, module: usize) -> Json {
             json!({"is": "stride", "param": param, "axis": axis, "bytes": bits / 8})
         }
         AbiSlot::Scalar { param, elem } => json!({"is": "scalar", "param": param, "bytes": elem.size_of()}),
+        AbiSlot::TensorMap { param, map } => json!({
+            "is": "tensor_map",
+            "param": param,
+            "order": map.order(),
+            "box": map.box_dims(),
+            "swizzle": map.swizzle.span().unwrap_or(0),
+            "store": map.store,
+        }),
     };
     json!({
         "entry": kernel.entry,

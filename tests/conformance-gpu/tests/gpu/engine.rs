@@ -204,6 +204,7 @@ fn cell(slot: &AbiSlot, case: &Case, memory: &[Memory]) -> Result<u64, String> {
             HostArg::Scalar { bits, .. } => Some(*bits),
             _ => None,
         },
+        AbiSlot::TensorMap { .. } => return Err("this engine encodes no tensor maps".to_owned()),
     };
     bits.ok_or_else(|| format!("{slot:?} is of an argument of another kind"))
 }
