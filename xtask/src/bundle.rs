@@ -38,6 +38,8 @@ const RUN: &[Run] = &[
     Run { name: "examples", command: "gpu-tests examples/" },
     Run { name: "runtime", command: "gpu-tests runtime/" },
     Run { name: "conformance", command: "gpu-tests conformance/" },
+    // Writes $OUT/emulator.md: every difference between this GPU and the emulator on the same PTX.
+    Run { name: "emulator", command: "gpu-tests emulator/" },
     Run { name: "kernels", command: "TEGULA_TEST_DEVICE=cuda kernel-tests" },
     Run { name: "runner", command: "runner-tests" },
     // The model does not fit in the archive: `TEGULA_SMOLLM2` says where it is. Without it these say that they were skipped.

@@ -27,7 +27,7 @@ pub fn distinct_kernels(cases: &[Case], sm: u32) -> Vec<Arc<Kernel>> {
 }
 
 /// Calls `f` on every item, on all processors; results in order.
-fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(items.len()));
     thread::scope(|scope| {

@@ -1,42 +1,117 @@
-//! Every kernel of the suite compiles and assembles for every architecture that it is meant for.
+//! Every kernel of the suite compiles and assembles for every architecture that it is meant for, and every case is right on the emulator.
 //!
 //! ptxas is needed; `cargo xtask test` installs it.
 
-use tegula_codegen::Target;
-use tegula_conformance::cases;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
-use crate::{assemble, compile, distinct_kernels};
+use tegula_codegen::Target;
+use tegula_conformance::{Case, Engine, cases, check};
+use tegula_ir::artifact::CompiledKernel;
+
+use crate::{Compiled, EmulatedEngine, assemble, compile, distinct_kernels, in_parallel};
 
 /// Failures shown.
 const SHOWN: usize = 30;
 
-fn check(target: &Target) {
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases);
+
+/// The suite's kernels for a target, compiled once for all tests of it.
+fn compiled(target: &Target) -> Vec<Compiled> {
+    static SM_80: LazyLock<Vec<Compiled>> = LazyLock::new(|| for_target(&Target::SM_80));
+    static SM_90A: LazyLock<Vec<Compiled>> = LazyLock::new(|| for_target(&Target::SM_90A));
+    match target.name {
+        "sm_80" => SM_80.clone(),
+        "sm_90a" => SM_90A.clone(),
+        _ => for_target(target),
+    }
+}
+
+fn for_target(target: &Target) -> Vec<Compiled> {
+    compile(&distinct_kernels(&CASES, compute_capability(target)), target)
+}
+
+/// 80, 90, …: what `Case::min_sm` is compared with.
+fn compute_capability(target: &Target) -> u32 {
     let (major, minor) = target.compute_capability;
-    let kernels = distinct_kernels(&cases(), major * 10 + minor);
-    let (mut compiled, mut failures) = (Vec::new(), Vec::new());
-    for result in compile(&kernels, target) {
+    major * 10 + minor
+}
+
+fn kernels(target: &Target) -> (Vec<CompiledKernel>, Vec<String>) {
+    let (mut kernels, mut failures) = (Vec::new(), Vec::new());
+    for result in compiled(target) {
         match result {
-            Ok(kernel) => compiled.push(kernel),
+            Ok(kernel) => kernels.push(kernel),
             Err(message) => failures.push(message),
         }
     }
-    failures.extend(assemble(&compiled, target).into_iter().filter_map(Result::err));
+    (kernels, failures)
+}
+
+fn assert_none(target: &Target, mut failures: Vec<String>, of: &str) {
     let count = failures.len();
     failures.truncate(SHOWN);
-    assert!(count == 0, "{target}: {count} failures of {} kernels:\n{}", kernels.len(), failures.join("\n"));
+    assert!(count == 0, "{target}: {count} failures of {of}:\n{}", failures.join("\n"));
+}
+
+fn assembles(target: &Target) {
+    let (kernels, mut failures) = kernels(target);
+    failures.extend(assemble(&kernels, target).into_iter().filter_map(Result::err));
+    assert_none(target, failures, &format!("{} kernels", kernels.len()));
 }
 
 #[test]
 fn every_kernel_assembles_for_sm_80() {
-    check(&Target::SM_80);
+    assembles(&Target::SM_80);
 }
 
 #[test]
 fn every_kernel_assembles_for_sm_89() {
-    check(&Target::SM_89);
+    assembles(&Target::SM_89);
 }
 
 #[test]
 fn every_kernel_assembles_for_sm_90a() {
-    check(&Target::SM_90A);
+    assembles(&Target::SM_90A);
+}
+
+/// All cases of the target; one schedule each, another for each kernel and target.
+fn runs_on_the_emulator(target: &Target) {
+    let (kernels, mut failures) = kernels(target);
+    let mut of_kernel: HashMap<&str, Vec<&Case>> = HashMap::new();
+    let sm = compute_capability(target);
+    for case in CASES.iter().filter(|case| case.min_sm.is_some_and(|least| least <= sm)) {
+        of_kernel.entry(case.kernel.name.as_str()).or_default().push(case);
+    }
+    let numbered: Vec<(usize, CompiledKernel)> = kernels.into_iter().enumerate().collect();
+    let results = in_parallel(&numbered, |(seed, kernel)| {
+        let cases = &of_kernel[kernel.entry.as_str()];
+        let mut engine = match EmulatedEngine::new(kernel.clone(), *seed as u64) {
+            Ok(engine) => engine,
+            Err(why) => return (0, vec![format!("{}: {why}", kernel.entry)]),
+        };
+        let mut failures = Vec::new();
+        for case in cases {
+            if let Err(why) = engine.run(case).and_then(|outputs| check(case, &outputs)) {
+                failures.push(format!("{}: {why}", case.name));
+            }
+        }
+        (cases.len(), failures)
+    });
+    let ran: usize = results.iter().map(|(cases, _)| cases).sum();
+    let wanted: usize = of_kernel.values().map(Vec::len).sum();
+    failures.extend(results.into_iter().flat_map(|(_, failures)| failures));
+    println!("{target}: {ran} of {wanted} cases ran");
+    assert_none(target, failures, &format!("{wanted} cases"));
+    assert_eq!(ran, wanted, "{target}: cases without a kernel");
+}
+
+#[test]
+fn every_case_is_right_on_the_emulated_sm_80() {
+    runs_on_the_emulator(&Target::SM_80);
+}
+
+#[test]
+fn every_case_is_right_on_the_emulated_sm_90a() {
+    runs_on_the_emulator(&Target::SM_90A);
 }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::{CudaContext, sys};
 use tegula_codegen::Target;
-use tegula_conformance::{Case, Engine, HostArg, Outputs};
+use tegula_conformance::{Case, Engine, Outputs};
+use tegula_conformance_gpu::arguments::{initial_bytes, parameter, patterns};
 use tegula_conformance_gpu::{assemble, compile, distinct_kernels};
-use tegula_ir::artifact::{AbiSlot, CompiledKernel};
+use tegula_ir::artifact::CompiledKernel;
 
 /// Dynamic shared memory that a kernel can have without asking (CUDA C++ Programming Guide, "Compute Capabilities").
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
@@ -41,6 +42,23 @@ impl CudaEngine {
     /// # Errors
     /// What the driver or ptxas reported.
     pub fn new(cases: &[Case], target: &Target) -> Result<CudaEngine, String> {
+        let (mut compiled, mut failures) = (Vec::new(), Vec::new());
+        for result in compile(&distinct_kernels(cases, compute_capability(target)), target) {
+            match result {
+                Ok(kernel) => compiled.push(kernel),
+                Err(message) => failures.push(message),
+            }
+        }
+        let mut engine = CudaEngine::of(compiled, target)?;
+        engine.failures = failures;
+        Ok(engine)
+    }
+
+    /// Assembles and loads kernels.
+    ///
+    /// # Errors
+    /// What the driver or ptxas reported.
+    pub fn of(compiled: Vec<CompiledKernel>, target: &Target) -> Result<CudaEngine, String> {
         let context = CudaContext::new(0).map_err(failed("cuDevicePrimaryCtxRetain"))?;
         context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
         let mut engine = CudaEngine {
@@ -49,13 +67,6 @@ impl CudaEngine {
             kernels: HashMap::new(),
             failures: Vec::new(),
         };
-        let mut compiled = Vec::new();
-        for result in compile(&distinct_kernels(cases, compute_capability(target)), target) {
-            match result {
-                Ok(kernel) => compiled.push(kernel),
-                Err(message) => engine.failures.push(message),
-            }
-        }
         let assembled = assemble(&compiled, target);
         let mut compiled: HashMap<String, CompiledKernel> =
             compiled.into_iter().map(|kernel| (kernel.entry.clone(), kernel)).collect();
@@ -77,6 +88,11 @@ impl CudaEngine {
             }
         }
         Ok(engine)
+    }
+
+    /// The kernel of this name, as it was compiled.
+    pub fn compiled(&self, name: &str) -> Option<&CompiledKernel> {
+        self.kernels.get(name).map(|kernel| &kernel.compiled)
     }
 }
 
@@ -140,14 +156,16 @@ impl Engine for CudaEngine {
         };
         let mut memory = Vec::new();
         for buffer in &case.buffers {
-            let size = buffer.element_size();
-            let bytes: Vec<u8> =
-                buffer.initial.iter().flat_map(|bits| bits.to_le_bytes().into_iter().take(size)).collect();
-            memory.push(Memory::holding(&bytes)?);
+            memory.push(Memory::holding(&initial_bytes(buffer))?);
         }
+        let addresses: Vec<u64> = memory.iter().map(|m| m.0).collect();
         // One 8-byte cell a parameter: the driver reads as many of its bytes, low ones first, as the parameter has.
-        let mut cells: Vec<u64> =
-            kernel.compiled.abi.iter().map(|slot| cell(slot, case, &memory)).collect::<Result<_, _>>()?;
+        let mut cells: Vec<u64> = kernel
+            .compiled
+            .abi
+            .iter()
+            .map(|slot| parameter(slot, case, &addresses))
+            .collect::<Result<_, _>>()?;
         let mut params: Vec<*mut c_void> = cells.iter_mut().map(|c| std::ptr::from_mut(c).cast()).collect();
         let [x, y, z] = case.grid;
         let threads = (kernel.compiled.threads, 1, 1);
@@ -168,43 +186,10 @@ impl Engine for CudaEngine {
         result::ctx::synchronize().map_err(failed("cuCtxSynchronize"))?;
         let mut outputs = Vec::new();
         for (buffer, memory) in case.buffers.iter().zip(&memory) {
-            let size = buffer.element_size();
-            let mut bytes = vec![0; buffer.initial.len() * size];
+            let mut bytes = vec![0; buffer.initial.len() * buffer.element_size()];
             memory.read(&mut bytes)?;
-            let pattern =
-                |chunk: &[u8]| chunk.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
-            outputs.push(bytes.chunks(size).map(pattern).collect());
+            outputs.push(patterns(buffer, &bytes));
         }
         Ok(outputs)
     }
-}
-
-/// The bits of a machine-level parameter.
-fn cell(slot: &AbiSlot, case: &Case, memory: &[Memory]) -> Result<u64, String> {
-    let address = |buffer: usize, offset: usize| {
-        memory[buffer].0 + (offset * case.buffers[buffer].element_size()) as u64
-    };
-    let arg = |param: u16| &case.args[usize::from(param)];
-    let bits = match *slot {
-        AbiSlot::Address { param } => match arg(param) {
-            HostArg::Ptr { buffer, offset } | HostArg::View { buffer, offset, .. } => {
-                Some(address(*buffer, *offset))
-            }
-            HostArg::Scalar { .. } => None,
-        },
-        AbiSlot::Dim { param, axis, .. } => match arg(param) {
-            HostArg::View { dims, .. } => Some(dims[usize::from(axis)] as u64),
-            _ => None,
-        },
-        AbiSlot::Stride { param, axis, .. } => match arg(param) {
-            HostArg::View { strides, .. } => Some(strides[usize::from(axis)] as u64),
-            _ => None,
-        },
-        AbiSlot::Scalar { param, .. } => match arg(param) {
-            HostArg::Scalar { bits, .. } => Some(*bits),
-            _ => None,
-        },
-        AbiSlot::TensorMap { .. } => return Err("this engine encodes no tensor maps".to_owned()),
-    };
-    bits.ok_or_else(|| format!("{slot:?} is of an argument of another kind"))
 }

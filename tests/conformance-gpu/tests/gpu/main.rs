@@ -1,4 +1,5 @@
-//! Everything that wants a GPU, in one binary: the examples, the run time's CUDA suite, and the conformance suite.
+//! Everything that wants a GPU, in one binary: the examples, the run time's CUDA suite, the conformance suite, and what the emulator makes of the same
+//! PTX.
 //!
 //! One, because it links LLVM, and because the bundle (`cargo xtask bundle`) carries it to machines with neither Rust nor LLVM. Without a GPU
 //! all of it is skipped, and counted as such, unless `TEGULA_REQUIRE_CUDA` is set. Tests run one after the other: they share the
@@ -10,6 +11,7 @@
 #[allow(dead_code)]
 #[path = "../../../../runtime/tests/cuda_suite/mod.rs"]
 mod cuda_suite;
+mod emulator;
 mod engine;
 #[allow(dead_code)]
 #[path = "../../../../examples/histogram.rs"]
@@ -63,8 +65,9 @@ fn main() -> ExitCode {
     };
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
+    let differences = emulator::Differences::default();
     let trials = match device {
-        Some(device) => match trials(&device) {
+        Some(device) => match trials(&device, &differences) {
             Ok(trials) => trials,
             Err(e) => {
                 println!("{e}");
@@ -73,10 +76,15 @@ fn main() -> ExitCode {
         },
         None => vec![Trial::test("gpu", || Ok(())).with_ignored_flag(true)],
     };
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if let Err(e) = differences.write() {
+        println!("{e}");
+        return ExitCode::FAILURE;
+    }
+    conclusion.exit_code()
 }
 
-fn trials(device: &Device) -> Result<Vec<Trial>, String> {
+fn trials(device: &Device, differences: &emulator::Differences) -> Result<Vec<Trial>, String> {
     let properties = device.properties();
     let target = properties.target.as_deref().ok_or("the device names no target")?;
     let target = Target::from_name(target).map_err(|e| e.to_string())?;
@@ -85,6 +93,10 @@ fn trials(device: &Device) -> Result<Vec<Trial>, String> {
     trials.extend(runtime(device));
     trials.push(Trial::test("runtime/out_of_bounds", out_of_bounds));
     trials.extend(conformance(target));
+    trials.push(differences.of_instructions(target));
+    trials.extend(
+        groups(target).into_iter().map(|(operation, cases)| differences.of_cases(&operation, cases, target)),
+    );
     Ok(trials)
 }
 
@@ -137,6 +149,14 @@ fn out_of_bounds() -> Result<(), Failed> {
 
 /// The conformance suite, a test an operation.
 fn conformance(target: &'static Target) -> impl Iterator<Item = Trial> {
+    groups(target).into_iter().map(move |(operation, cases)| {
+        let name = format!("conformance/{operation} ({} cases)", cases.len());
+        Trial::test(name, move || run(&cases, target).map_err(Failed::from))
+    })
+}
+
+/// The cases that the target runs, by operation.
+fn groups(target: &Target) -> Vec<(String, Vec<Case>)> {
     let mut groups: Vec<(String, Vec<Case>)> = Vec::new();
     let runs = |case: &Case| case.min_sm.is_some_and(|least| least <= compute_capability(target));
     for case in cases().into_iter().filter(runs) {
@@ -146,10 +166,7 @@ fn conformance(target: &'static Target) -> impl Iterator<Item = Trial> {
             None => groups.push((operation, vec![case])),
         }
     }
-    groups.into_iter().map(move |(operation, cases)| {
-        let name = format!("conformance/{operation} ({} cases)", cases.len());
-        Trial::test(name, move || run(&cases, target).map_err(Failed::from))
-    })
+    groups
 }
 
 fn run(cases: &[Case], target: &Target) -> Result<(), String> {
