@@ -243,11 +243,11 @@ impl<'c> Lowering<'c, '_> {
     fn atomic_by_cas(&mut self, access: AtomicAccess<'c>, kind: AtomicOp, value: V<'c>) -> V<'c> {
         let ty = self.e.t.element(access.elem.into());
         let run = |s: &mut Self| {
-            let first = s.load_vector(access.ptr, 1, access.elem, None, None, CacheHint::Normal)[0];
+            let cas = AtomicAccess { predicate: None, ..access };
+            let first = nvvm::atomic_load(&s.e, cas);
             let before = s.e.open(&[ty]);
             let assumed = before.args[0];
             let desired = s.combine_atomic(kind, assumed, value, access.elem);
-            let cas = AtomicAccess { predicate: None, ..access };
             let found = nvvm::atomic_cas(&s.e, cas, assumed, desired);
             let word = s.e.t.int(access.elem.bits());
             let changed = s.e.icmp(IntCmp::Ne, s.e.bitcast(found, word), s.e.bitcast(assumed, word));

@@ -164,6 +164,14 @@ pub struct AtomicAccess<'c> {
 }
 
 impl AtomicAccess<'_> {
+    fn scope(&self) -> &'static str {
+        match self.scope {
+            MemScope::Cta => "cta",
+            MemScope::Gpu => "gpu",
+            MemScope::System => "sys",
+        }
+    }
+
     fn qualifiers(&self) -> String {
         let order = match self.order {
             MemOrder::Relaxed => "relaxed",
@@ -171,12 +179,7 @@ impl AtomicAccess<'_> {
             MemOrder::Release => "release",
             MemOrder::AcqRel => "acq_rel",
         };
-        let scope = match self.scope {
-            MemScope::Cta => "cta",
-            MemScope::Gpu => "gpu",
-            MemScope::System => "sys",
-        };
-        format!("{order}.{scope}")
+        format!("{order}.{}", self.scope())
     }
 }
 
@@ -211,6 +214,17 @@ pub fn atomic_rmw<'c>(e: &Emitter<'c>, access: AtomicAccess<'c>, op: AtomicOp, v
     let constraints = format!("={c},l,{c}{}", if access.predicate.is_some() { ",b" } else { "" });
     let old = e.asm(&text, &format!("{constraints},~{{memory}}"), &operands, &[word], true)[0];
     e.bitcast(old, ty)
+}
+
+/// Loads 16, 32 or 64 bits that others may change meanwhile, whatever the access's order and predicate: an ordinary load would race with them
+/// (PTX ISA, "Memory Consistency Model").
+pub fn atomic_load<'c>(e: &Emitter<'c>, access: AtomicAccess<'c>) -> V<'c> {
+    let bits = access.elem.bits();
+    let (c, kind) = class(bits);
+    let text = format!("ld.relaxed.{}.global.{kind} $0, [$1];", access.scope());
+    let constraints = format!("={c},l,{MEMORY}");
+    let loaded = e.asm(&text, &constraints, &[access.ptr], &[e.t.int(bits)], true)[0];
+    e.bitcast(loaded, e.t.element(access.elem.into()))
 }
 
 /// Compare and swap of 16, 32 or 64 bits.

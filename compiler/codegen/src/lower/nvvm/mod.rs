@@ -13,7 +13,7 @@ pub(super) use math::{
 };
 pub(super) use matrix::{MmaKind, ldmatrix, mma};
 pub(super) use memory::{
-    AtomicAccess, atomic_cas, atomic_rmw, cp_async, cp_async_commit, cp_async_wait, load_predicated,
-    store_predicated,
+    AtomicAccess, atomic_cas, atomic_load, atomic_rmw, cp_async, cp_async_commit, cp_async_wait,
+    load_predicated, store_predicated,
 };
 pub(super) use warp::{shuffle_first, shuffle_index, shuffle_xor, trap, vprintf};
