@@ -53,8 +53,8 @@ mod report;
 mod rng;
 pub mod sanitize;
 
-pub use counters::{Counters, InstructionCount};
-pub use decode::Program;
+pub use counters::{Counters, InstructionCount, Traffic};
+pub use decode::{Class, Program};
 pub use error::{PtxError, Span};
 pub use launch::{Launch, LaunchError, Module, Options, Outcome};
 pub use machine::engine::Timing;

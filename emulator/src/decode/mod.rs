@@ -6,6 +6,7 @@
 
 pub mod asynchronous;
 mod atomic;
+mod class;
 mod compare;
 mod control;
 mod convert;
@@ -27,6 +28,7 @@ mod warp;
 
 use std::sync::Arc;
 
+pub use class::Class;
 pub use function::{Decoder, truncate};
 pub use modifiers::Modifiers;
 pub use special::Special;

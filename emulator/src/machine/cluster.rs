@@ -91,8 +91,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// What it has shared with nobody else: reports, counters, output.
-    pub fn finish(mut self) -> Env<'a> {
-        self.env.counters.instructions = self.env.executed;
+    pub fn finish(self) -> Env<'a> {
         self.env
     }
 

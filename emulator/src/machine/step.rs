@@ -51,8 +51,8 @@ pub fn step(warp: &mut Warp, at: usize, env: &mut Env<'_>) -> Step {
 
     env.executed += 1;
     warp.executed += 1;
-    env.counters.execute(function, pc, exec);
     if exec == 0 {
+        env.counters.execute(function, pc, 0, false);
         report_undefined(warp, frame, &origin, env);
         warp.fragments[at].pc += 1;
         return Step::On;
@@ -67,6 +67,10 @@ pub fn step(warp: &mut Warp, at: usize, env: &mut Env<'_>) -> Step {
     }
     let flow = execute(&inst.op, warp, at, frame, exec, resumed, env, &origin);
     report_undefined(warp, frame, &origin, env);
+    // What waits is executed again when it goes on.
+    if !matches!(flow, Flow::Wait(_)) {
+        env.counters.execute(function, pc, exec, matches!(flow, Flow::Yield));
+    }
     match flow {
         Flow::Next => {
             let fragment = &mut warp.fragments[at];
