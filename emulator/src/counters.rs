@@ -14,7 +14,7 @@ use crate::observe::Origin;
 /// Accesses to one kind of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Accesses by a warp; of a tensor copy, 32 rows of the box are one.
+    /// Accesses by a warp. Of a tensor copy, each row of the box is one; of wgmma, each 16 bytes of an operand.
     pub requests: u64,
     /// Bytes read, summed over threads.
     pub read: u64,
@@ -197,7 +197,8 @@ impl InstructionCount {
             Space::Generic | Space::Const | Space::Param => return,
         };
         let bytes = u64::from(access.bytes) * u64::from(access.lanes.count_ones());
-        traffic.requests += 1;
+        traffic.requests +=
+            if access.proxy == Proxy::Async { u64::from(access.lanes.count_ones()) } else { 1 };
         traffic.read += if access.kind == AccessKind::Write { 0 } else { bytes };
         traffic.written += if access.kind == AccessKind::Read { 0 } else { bytes };
         match access.space {
