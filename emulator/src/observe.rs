@@ -179,6 +179,8 @@ pub struct Watched {
     pub ctas: u32,
     /// Warps of a CTA.
     pub warps: u32,
+    /// Threads of a CTA.
+    pub threads: u32,
     /// Bytes of shared memory of a CTA.
     pub shared_bytes: u32,
     /// Its number in the grid.

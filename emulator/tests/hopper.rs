@@ -5,9 +5,10 @@
 
 mod support;
 
-use support::gemm::{GEMMS, Gemm, THREADS, bytes, read_bf16, run_gemm};
-use support::{Attention, D, Parameters, Random, head_map, options, relative_error};
-use tegula_emulator::{GlobalMemory, Launch, Module, Options, Timing};
+use support::attention::{ATTENTIONS, AttentionKernel, AttentionRun, run_attention};
+use support::gemm::{GEMMS, Gemm, run_gemm};
+use support::{Attention, options, relative_error};
+use tegula_emulator::{Options, Timing};
 
 fn check_gemm(kernel: &Gemm, shape: [usize; 3], ctas: u32, options: &Options) {
     let (outcome, error) = run_gemm(kernel, kernel.source, shape, ctas, options);
@@ -34,76 +35,20 @@ fn persistent_ctas_take_several_tiles() {
     }
 }
 
-/// An attention kernel with tiles of 128 queries and 128 keys, for full and causal.
-struct AttentionKernel {
-    name: &'static str,
-    source: &'static str,
-    causal: bool,
-}
-
-const ATTENTIONS: [AttentionKernel; 3] = [
-    AttentionKernel { name: "f_base128_0", source: include_str!("fixtures/f_base128_0.ptx"), causal: false },
-    AttentionKernel { name: "f_base128_1", source: include_str!("fixtures/f_base128_1.ptx"), causal: true },
-    AttentionKernel {
-        name: "f_n128_nopp_1",
-        source: include_str!("fixtures/f_n128_nopp_1.ptx"),
-        causal: true,
-    },
-];
-
-/// Bytes of dynamic shared memory of the attention kernels.
-const ATTENTION_SHARED: u32 = 197888;
-
 /// Runs an attention in `ctas` persistent CTAs at most and compares it.
 fn check_attention(kernel: &AttentionKernel, shape: Attention, ctas: u32, options: &Options) {
-    let Attention { b, sq, sk, h, hk, .. } = shape;
-    let mut random = Random(options.seed + 1);
-    let q = random.bf16(b * sq * h * D);
-    let [k, v] = [0; 2].map(|_| random.bf16(b * sk * hk * D));
-    let mut memory = GlobalMemory::new();
-    let module = Module::load(kernel.source, &mut memory).unwrap();
-    let [pq, pk, pv] =
-        [("q", &q), ("k", &k), ("v", &v)].map(|(name, x)| memory.allocate_from(&bytes(x), name));
-    let po = memory.allocate((q.len() * 2) as u64, "o");
-    let plse = memory.allocate((b * h * sq * 4) as u64, "lse");
-    let counter = memory.allocate_from(&[0; 16], "counter");
-    let (tiles_m, group) = (sq.div_ceil(128), h / hk);
-    let tiles = tiles_m * b * h;
-    let swizzle = if kernel.causal { (2 * group).min(b * h) } else { group };
-    let mut parameters = Parameters::default()
-        .map(&head_map(pq, [b, sq, h], 64))
-        .map(&head_map(pk, [b, sk, hk], 128))
-        .map(&head_map(pv, [b, sk, hk], 128))
-        .map(&head_map(po, [b, sq, h], 64))
-        .u64(plse)
-        .u64(counter);
-    for x in [h, group, sq, sk, tiles_m, tiles, swizzle, b * h] {
-        parameters = parameters.u32(x as u32);
-    }
-    let scale = (std::f64::consts::LOG2_E / (D as f64).sqrt()) as f32;
-    let parameters = parameters.u32(scale.to_bits());
-    let launch = Launch {
-        dynamic_shared: ATTENTION_SHARED,
-        ..Launch::new(kernel.name, [(tiles as u32).min(ctas), 1, 1], [THREADS, 1, 1], &parameters.0)
-    };
-    let outcome = module.launch(&memory, &launch, options).unwrap();
+    let run = run_attention(kernel, kernel.source, shape, ctas, options);
     let at = format!("{} {shape:?} seed {} {:?}", kernel.name, options.seed, options.timing);
+    let AttentionRun { outcome, out, lse, counter, want: (want, want_lse) } = run;
     assert!(outcome.reports.is_empty(), "{at}: {}", outcome.reports[0]);
-
-    let (want, want_lse) = Attention { causal: kernel.causal, ..shape }.reference(&q, &k, &v);
-    let error = relative_error(&read_bf16(&memory, po, q.len()), &want);
-    let mut raw = vec![0; want_lse.len() * 4];
-    memory.read(plse, &mut raw).unwrap();
-    let lse = raw.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b)));
+    let error = relative_error(&out, &want);
     // P and O are rounded to bf16, 2^-9 an element each, and P's errors average out over the keys.
     assert!(error < 2f64.powi(-8), "{at}: relative error {error:.2e}");
-    for (got, want) in lse.zip(want_lse) {
+    for (got, want) in lse.into_iter().zip(want_lse) {
         // f32 sums of 128 products: 2^-24 · 128 of scores up to about 10, and ex2.approx and lg2.approx, 2^-22.
         assert!(got == want || (got - want).abs() < 1e-4, "{at}: log-sum-exp {got} instead of {want}");
     }
-    let mut count = [0; 4];
-    memory.read(counter, &mut count).unwrap();
-    assert_eq!(count, [0; 4], "{at}: the last CTA resets the counter");
+    assert_eq!(counter, [0; 4], "{at}: the last CTA resets the counter");
 }
 
 /// Shapes with a tail, rows without keys, groups of heads.

@@ -59,6 +59,7 @@ impl<'a> Cluster<'a> {
         let watched = Watched {
             ctas: job.ctas(),
             warps: job.warps,
+            threads: job.threads(),
             shared_bytes: job.shared_bytes,
             cluster: job.cluster_number(id) as u32,
             clusters: super::volume(job.clusters()) as u32,
@@ -317,28 +318,60 @@ impl<'a> Cluster<'a> {
         out
     }
 
-    /// Reports that nobody can go on.
+    /// Reports that nobody can go on: where the cause is most likely, and who else waits, for what.
     pub fn report_deadlock(&mut self) {
-        let Some(&w) = self.alive.first() else { return };
-        let origin = self.origin(w, 0);
-        let divergent = self.alive.iter().any(|&w| {
-            self.warps[w]
-                .fragments
-                .iter()
-                .any(|f| matches!(f.wait, Some(Wait::Converge { .. } | Wait::WarpSync { .. })))
-        });
-        let mut fragments = self.alive.iter().flat_map(|&w| &self.warps[w].fragments);
-        let kind = if divergent {
-            ReportKind::Divergence
-        } else if fragments.any(|f| matches!(f.wait, Some(Wait::Unit(UnitWait::Registers { .. })))) {
-            ReportKind::RegisterPool
-        } else {
-            ReportKind::Deadlock
+        // Those who wait, by how likely they are not just the consequence of another's waiting.
+        let mut waiting: Vec<(Blame, Origin)> = vec![];
+        for &w in &self.alive {
+            for (i, f) in self.warps[w].fragments.iter().enumerate() {
+                if let Some(wait) = &f.wait {
+                    waiting.push((self.blame(wait), self.origin(w, i)));
+                }
+            }
+        }
+        waiting.sort_by_key(|&(blame, origin)| (blame, origin.warp));
+        let Some(&(blame, origin)) = waiting.first() else { return };
+        let kind = match blame {
+            Blame::Lanes => ReportKind::Divergence,
+            Blame::Registers => ReportKind::RegisterPool,
+            _ => ReportKind::Deadlock,
         };
+        let other = waiting.iter().find(|(b, o)| *b != blame && o.pc != origin.pc);
+        let other = other.or_else(|| waiting.iter().find(|(_, o)| o.pc != origin.pc));
+        let other = other.map(|&(_, o)| (o, o.lanes.trailing_zeros()));
         let message = format!("nobody can go on{}", self.waiting());
-        self.env.report(&origin, kind, origin.lanes.trailing_zeros(), None, message);
+        self.env.report_with(&origin, kind, origin.lanes.trailing_zeros(), None, message, other);
         self.env.aborted = true;
     }
+
+    fn blame(&self, wait: &Wait) -> Blame {
+        match wait {
+            Wait::Converge { .. } | Wait::WarpSync { .. } => Blame::Lanes,
+            Wait::Unit(UnitWait::Registers { .. }) => Blame::Registers,
+            // All copies under way have ended by now.
+            Wait::Unit(unit) if unit.lacks_bytes_only(&self.env) => Blame::Bytes,
+            Wait::Barrier { .. } => Blame::Barrier,
+            Wait::Unit(UnitWait::Cluster { .. }) => Blame::Cluster,
+            Wait::Group { .. } | Wait::Unit(_) => Blame::Arrivals,
+        }
+    }
+}
+
+/// Why a deadlock may be, the most likely cause first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Blame {
+    /// Lanes of a warp wait for others that are elsewhere.
+    Lanes,
+    /// More registers than the pool has.
+    Registers,
+    /// An mbarrier has all arrivals, and waits for bytes that are not on their way.
+    Bytes,
+    /// A barrier of the CTA lacks threads.
+    Barrier,
+    /// An mbarrier lacks arrivals.
+    Arrivals,
+    /// CTAs that have ended their work wait for others.
+    Cluster,
 }
 
 /// Can the fragment go on? Takes its wait away if that is over.

@@ -8,6 +8,7 @@ use tegula_emulator::{GlobalMemory, Launch, Module, Options, Outcome};
 use super::{Parameters, Random, gemm_reference, relative_error};
 
 /// A GEMM kernel: C = A·Bᵀ.
+#[derive(Clone, Copy)]
 pub struct Gemm {
     /// Its name.
     pub name: &'static str,

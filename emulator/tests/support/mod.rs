@@ -2,9 +2,11 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod attention;
 pub mod compiled;
 pub mod gemm;
 pub mod kernels;
+pub mod mutate;
 
 use tegula_emulator::asynchronous::{TensorDataType, TensorMapBuilder};
 use tegula_emulator::matrix::Swizzle;

@@ -94,6 +94,11 @@ impl UnitWait {
         phases.iter().map(|wait| wait.at)
     }
 
+    /// Does it wait for an mbarrier whose arrivals are all there, but not its bytes?
+    pub fn lacks_bytes_only(&self, env: &Env<'_>) -> bool {
+        self.awaited().any(|at| env.mbarrier(at).is_some_and(|b| b.pending() == 0 && b.tx_count() != 0))
+    }
+
     /// What a report of a deadlock says: "mbarrier 0x410, phase 1: 2 arrivals and 16384 bytes pending".
     pub fn describe(&self, env: &Env<'_>) -> String {
         match self {

@@ -15,12 +15,14 @@
 //! (CUDA C++ Programming Guide, "SIMT Architecture").
 
 mod clock;
+mod lifetime;
 mod order;
 mod shadow;
 
 use std::collections::HashMap;
 
 use clock::{Clock, WarpClock};
+use lifetime::Lifetimes;
 use order::{Asker, Order};
 use shadow::{OPERATION, Shadow, Stamp};
 
@@ -44,6 +46,7 @@ pub struct Races {
     shared: Shadow,
     global: Shadow,
     order: Order,
+    lifetimes: Lifetimes,
     /// What stores to flags have published, by space and address.
     flags: HashMap<(Space, u64), Clock>,
 }
@@ -67,6 +70,7 @@ impl Races {
             shared: Shadow::default(),
             global: Shadow::default(),
             order: Order::default(),
+            lifetimes: Lifetimes::new(watched),
             flags: HashMap::new(),
         }
     }
@@ -278,6 +282,7 @@ impl Observer for Races {
                 warp.epoch += 1;
             }
             let (agent, epoch) = (origin.warp as u16, warp.epoch);
+            self.lifetimes.access(origin, access, epoch);
             let order = &self.order;
             warp.for_each(access.lanes, |lanes, clock| {
                 for lane in lanes_of(lanes) {
@@ -297,6 +302,7 @@ impl Observer for Races {
         if let Event::AsyncTouch { id, rank, footprint, kind } = *event {
             self.issued(origin, id, rank, &footprint, kind, findings);
         } else {
+            self.lifetimes.event(origin, event, &self.warps, findings);
             self.order.event(origin, event, &mut self.warps);
         }
     }
