@@ -6,8 +6,13 @@ use syn::punctuated::Punctuated;
 use syn::{Attribute, Expr, Ident, Path, Result, Token, parse_quote};
 
 /// The names of hints: fields of the IR's `KernelHints`. Those that are optional there are marked.
-const HINTS: &[(&str, bool)] =
-    &[("num_warps", false), ("num_stages", false), ("max_registers", true), ("min_ctas", true)];
+const HINTS: &[(&str, bool)] = &[
+    ("num_warps", false),
+    ("num_stages", false),
+    ("max_registers", true),
+    ("min_ctas", true),
+    ("warp_specialize", false),
+];
 
 /// A hint: `num_warps = 8`.
 pub struct Hint {

@@ -70,7 +70,7 @@ pub fn compile(kernel: &Kernel, target: &Target, options: &Options) -> Result<Co
             target: target.name.to_owned(),
             ptx: artifacts.ptx.clone(),
             cubin: artifacts.assembled.as_ref().map(|a| a.cubin.clone()),
-            threads: 32 * scheduled.hints.num_warps,
+            threads: 32 * scheduled.all_warps(),
             shared_bytes: plan.total,
             cluster: 1,
             abi: lowered.abi,

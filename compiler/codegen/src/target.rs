@@ -160,6 +160,7 @@ impl Target {
             max_shared_bytes: self.max_shared_memory_per_block as u32,
             fp8_mma: self.features.fp8_mma,
             fp8_convert: self.features.fp8_cvt,
+            wgmma: self.features.wgmma && self.features.tma,
         }
     }
 

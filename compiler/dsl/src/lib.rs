@@ -69,7 +69,7 @@ pub use modifier::Stored;
 pub use offset::{IntoOffset, Offset, Offsets, offset};
 pub use pointer::{Ptr, PtrMut, PtrOffset};
 pub use random::{philox, rand, rand4x, randint, randint4x, randn, randn4x};
-pub use range::{DeviceRange, IndexElement, RangeEnd, range};
+pub use range::{DeviceRange, IndexElement, RangeEnd, persistent, range};
 pub use rearrange::{interleave, swizzle2d};
 pub use reduce::{Tiles, reduce, scan, scan_reverse};
 pub use session::stage;

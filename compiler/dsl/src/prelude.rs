@@ -12,7 +12,7 @@ pub use crate::math::*;
 pub use crate::offset::{Offset, offset};
 pub use crate::pointer::{Ptr, PtrMut};
 pub use crate::random::{philox, rand, rand4x, randint, randint4x, randn, randn4x};
-pub use crate::range::{DeviceRange, range};
+pub use crate::range::{DeviceRange, persistent, range};
 pub use crate::rearrange::{interleave, swizzle2d};
 pub use crate::reduce::{reduce, scan, scan_reverse};
 pub use crate::shape::{cat, join};
@@ -21,4 +21,5 @@ pub use crate::view::{View, ViewMut};
 pub use tegula_ir::element::{
     Bits, Comparable, Element, Float, Int, Num, SignedInt, bf16, f8e4m3, f8e5m2, f8e8m0, f16,
 };
+pub use tegula_ir::kernel::WarpSpecialize;
 pub use tegula_ir::op::{MemOrder, MemScope, Padding};

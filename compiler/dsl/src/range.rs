@@ -67,6 +67,22 @@ pub fn range<H: RangeEnd>(lo: impl Operand<H::Index>, hi: H) -> DeviceRange<H::I
     }
 }
 
+/// The tiles of a persistent kernel, `tiles` in all: this program takes every `num_programs(0)`-th one. Launched with as many programs as the GPU runs at once
+/// (or any number), a program that has finished a tile goes on with its next one, whose loads may already be under way.
+///
+/// ```
+/// # use tegula_dsl::{Argument, prelude::*};
+/// # tegula_dsl::stage("k", Default::default(), || {
+/// # let x = View::<f32, 1>::declare("x");
+/// let tiles = persistent(cdiv(x.dim(0), 64).cast::<i32>());
+/// # }).unwrap();
+/// ```
+#[track_caller]
+pub fn persistent(tiles: impl Operand<i32>) -> DeviceRange<i32> {
+    let tiles = Tile::<i32>::from_value(tiles.stage_like(Shape::SCALAR));
+    range(crate::create::program_id(0), tiles).step_by(crate::create::num_programs(0))
+}
+
 /// A bound, which must be a scalar.
 #[track_caller]
 fn bound<T: IndexElement>(x: impl Operand<T>, what: &str) -> Value {

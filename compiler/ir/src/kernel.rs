@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cranelift_entity::{PrimaryMap, entity_impl};
 use smallvec::SmallVec;
 
-use crate::op::{OpData, Opcode};
+use crate::op::{OpData, Opcode, WarpGroups};
 use crate::types::Type;
 
 /// A value: the result of an operation, or an argument of a block.
@@ -133,11 +133,33 @@ pub struct KernelHints {
     pub max_registers: Option<u32>,
     /// CTAs that should fit on one multiprocessor, if stated.
     pub min_ctas: Option<u32>,
+    /// Whether loads and computation go to different warps, on GPUs that have the means for it.
+    pub warp_specialize: WarpSpecialize,
+}
+
+/// Whether, and how, a kernel's loads and its computation go to different warps (Hopper: TMA, mbarriers, wgmma). What a kernel computes does not depend on it;
+/// where the GPU or the kernel does not allow it, the kernel is compiled as if it were off.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum WarpSpecialize {
+    /// All warps do the same.
+    #[default]
+    Off,
+    /// One more warp loads; the kernel's `num_warps` warps compute together, a multiple of four.
+    Cooperative,
+    /// One more warp loads; two groups of `num_warps` warps take the iterations of the outermost loop in turn, so that one's epilogue runs under the
+    /// other's dots.
+    PingPong,
 }
 
 impl Default for KernelHints {
     fn default() -> KernelHints {
-        KernelHints { num_warps: 4, num_stages: 3, max_registers: None, min_ctas: None }
+        KernelHints {
+            num_warps: 4,
+            num_stages: 3,
+            max_registers: None,
+            min_ctas: None,
+            warp_specialize: WarpSpecialize::Off,
+        }
     }
 }
 
@@ -270,6 +292,19 @@ impl Kernel {
     /// The operation that ends a block, if it has one.
     pub fn terminator(&self, block: Block) -> Option<Op> {
         self.blocks[block].ops.last().copied().filter(|&op| self.ops[op].opcode.is_terminator())
+    }
+
+    /// How the kernel's warps are divided, if it is specialised.
+    pub fn warp_groups(&self) -> Option<WarpGroups> {
+        self.blocks[self.body].ops.iter().find_map(|&op| match self.ops[op].opcode {
+            Opcode::WarpSpecialize(groups) => Some(groups),
+            _ => None,
+        })
+    }
+
+    /// Warps of a CTA, those of a producer included.
+    pub fn all_warps(&self) -> u32 {
+        self.warp_groups().map_or(self.hints.num_warps, |g| g.warps(self.hints.num_warps))
     }
 
     /// The place of an operation in the source.

@@ -420,8 +420,69 @@ pub enum Opcode {
     AsyncCommit,
     /// Waits until at most this many groups of async copies are outstanding (then a barrier makes them visible to all).
     AsyncWait(u32),
-    /// All threads of the CTA meet.
+    /// All threads of the CTA meet; inside [`Opcode::WarpSpecialize`], all of the group.
     Barrier,
+
+    // ---- made by warp specialisation
+    /// Two regions without arguments, run by different warps at the same time: the first by one thread of a warp of its own (the producer), which
+    /// starts copies; the second by each group of consumers. Stands in the kernel's own body, once.
+    WarpSpecialize(WarpGroups),
+    /// `→ i32`: which group of consumers this is.
+    GroupIndex,
+    /// `→ channel`: for each slot of a ring of buffers, a barrier that tells that it is full, and one that tells that it is empty.
+    ChannelAlloc,
+    /// `channel, slot i32, phase i32 →`: the producer waits until the slot is empty, then says how many bytes are going to fill it.
+    ChannelAcquire {
+        /// Bytes of all [`Opcode::TensorLoad`]s into the slot.
+        bytes: u32,
+    },
+    /// `channel, slot i32, phase i32 →`: a consumer waits until the slot is full.
+    ChannelWait,
+    /// `channel, slot i32, i1 predicate →`: a consumer says that it has read the slot.
+    ChannelRelease,
+    /// `view, offsets…, shared, slot i32, channel →`: starts a copy of a tile into a slot (TMA), which counts towards the slot's bytes. Outside the view: zero.
+    TensorLoad {
+        /// Cache hint.
+        cache: CacheHint,
+        /// The view's axis that each dimension of the slot lies along; along all others the tile has one element.
+        axes: Dims,
+    },
+    /// `view_mut, offsets…, T, shared →`: stores a tile through the buffers of a ring (TMA), and does not wait for it. Outside the view nothing is stored.
+    TensorStore,
+    /// `A, B, acc → acc`, where an operand is `shared, slot i32` or, for A only, a tile: starts a·b + acc on a warpgroup's tensor cores (wgmma), as one
+    /// group of operations. The result must not be touched before an [`Opcode::AsyncDotWait`] that covers it; a buffer holds the operand
+    /// or, if so marked, its transpose.
+    AsyncDot {
+        /// Is A's buffer the transpose of A?
+        transpose_a: bool,
+        /// Is B's buffer the transpose of B?
+        transpose_b: bool,
+        /// The arithmetic of f32 operands.
+        precision: DotPrecision,
+    },
+    /// `T… → T…`: waits until at most this many async dots are outstanding; the results are the operands, fit to be touched.
+    AsyncDotWait(u32),
+    /// Waits until it is this group's turn at the tensor cores. Groups take turns in the order of their indices.
+    TurnWait,
+    /// Passes the turn to the next group.
+    TurnPass,
+}
+
+/// How the warps of a specialised kernel are divided.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct WarpGroups {
+    /// Groups of consumers, each of the kernel's `num_warps` warps.
+    pub consumers: u32,
+}
+
+impl WarpGroups {
+    /// Warps of the producer: a warpgroup, since registers are handed over by warpgroups.
+    pub const PRODUCER_WARPS: u32 = 4;
+
+    /// All warps of a CTA.
+    pub fn warps(self, num_warps: u32) -> u32 {
+        self.consumers * num_warps + WarpGroups::PRODUCER_WARPS
+    }
 }
 
 /// An operation in the arena.
@@ -456,6 +517,8 @@ impl Opcode {
                 | Opcode::SharedLoad { .. }
                 | Opcode::AsyncCopyView { .. }
                 | Opcode::AsyncCopyPtr { .. }
+                | Opcode::TensorLoad { .. }
+                | Opcode::AsyncDot { .. }
         )
     }
 
@@ -470,6 +533,8 @@ impl Opcode {
                 | Opcode::SharedStore
                 | Opcode::AsyncCopyView { .. }
                 | Opcode::AsyncCopyPtr { .. }
+                | Opcode::TensorLoad { .. }
+                | Opcode::TensorStore
         )
     }
 
@@ -483,6 +548,14 @@ impl Opcode {
                 | Opcode::AsyncCommit
                 | Opcode::AsyncWait(_)
                 | Opcode::Barrier
+                | Opcode::ChannelAlloc
+                | Opcode::ChannelAcquire { .. }
+                | Opcode::ChannelWait
+                | Opcode::ChannelRelease
+                | Opcode::AsyncDot { .. }
+                | Opcode::AsyncDotWait(_)
+                | Opcode::TurnWait
+                | Opcode::TurnPass
         )
     }
 

@@ -11,13 +11,15 @@ pub struct GpuFeatures {
     pub fp8_mma: bool,
     /// Hardware conversions to and from FP8.
     pub fp8_convert: bool,
+    /// Tensor copies with barriers that count bytes (TMA), and tensor cores that a warpgroup drives from shared memory (wgmma).
+    pub wgmma: bool,
 }
 
 impl GpuFeatures {
     /// A100.
     pub const SM_80: GpuFeatures =
-        GpuFeatures { sm: 80, max_shared_bytes: 163 << 10, fp8_mma: false, fp8_convert: false };
+        GpuFeatures { sm: 80, max_shared_bytes: 163 << 10, fp8_mma: false, fp8_convert: false, wgmma: false };
     /// H100, H200.
     pub const SM_90: GpuFeatures =
-        GpuFeatures { sm: 90, max_shared_bytes: 227 << 10, fp8_mma: true, fp8_convert: true };
+        GpuFeatures { sm: 90, max_shared_bytes: 227 << 10, fp8_mma: true, fp8_convert: true, wgmma: true };
 }

@@ -356,6 +356,13 @@ pub struct SharedType {
     pub layout: LayoutRef,
 }
 
+/// The barriers that hand the slots of rings from a producer to consumers and back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ChannelType {
+    /// Number of slots, that of the rings.
+    pub slots: u32,
+}
+
 /// The type of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Type {
@@ -365,6 +372,8 @@ pub enum Type {
     View(ViewType),
     /// A ring of shared buffers.
     Shared(SharedType),
+    /// The barriers of a ring, made by warp specialisation.
+    Channel(ChannelType),
 }
 
 impl Type {
@@ -408,6 +417,14 @@ impl Type {
     pub fn as_shared(self) -> Option<SharedType> {
         match self {
             Type::Shared(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The channel type, if it is one.
+    pub fn as_channel(self) -> Option<ChannelType> {
+        match self {
+            Type::Channel(c) => Some(c),
             _ => None,
         }
     }
@@ -459,7 +476,7 @@ impl Type {
 
 impl fmt::Display for Type {
     /// `f32`, `tile<128x64xf32>`, `tile<128xptr<bf16>, #2>`, `view<?x?xbf16>`, `view_mut<?xf32>`,
-    /// `shared<3 x 128x64xbf16, #4>`.
+    /// `shared<3 x 128x64xbf16, #4>`, `channel<3>`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dims =
             |f: &mut fmt::Formatter<'_>, s: &Shape| s.dims().iter().try_for_each(|d| write!(f, "{d}x"));
@@ -484,6 +501,7 @@ impl fmt::Display for Type {
                 dims(f, &s.shape)?;
                 write!(f, "{}, {}>", s.elem, s.layout)
             }
+            Type::Channel(c) => write!(f, "channel<{}>", c.slots),
         }
     }
 }

@@ -101,6 +101,8 @@ pub struct Emitter<'c> {
     known: RefCell<HashMap<usize, i64>>,
     globals: RefCell<Vec<Operation<'c>>>,
     declared: RefCell<HashSet<String>>,
+    /// The threads that work together, if they are not the whole CTA: which barrier they meet at, and how many they are.
+    group: Option<(V<'c>, u32)>,
 }
 
 impl<'c> Emitter<'c> {
@@ -116,6 +118,7 @@ impl<'c> Emitter<'c> {
             known: RefCell::default(),
             globals: RefCell::default(),
             declared: RefCell::default(),
+            group: None,
         }
     }
 
@@ -521,8 +524,16 @@ impl<'c> Emitter<'c> {
         self.one(&format!("nvvm.read.ptx.sreg.{name}"), &[], self.t.i32)
     }
 
-    /// `bar.sync 0`: all threads of the CTA.
+    /// Code from here on is run by a group of the CTA's threads, so many of them, which meet at barrier `id` (or by all again).
+    pub fn set_group(&mut self, group: Option<(V<'c>, u32)>) {
+        self.group = group;
+    }
+
+    /// All threads of the CTA, or of the group at work, meet.
     pub fn barrier(&self) {
+        if let Some((id, threads)) = self.group {
+            return super::nvvm::named_barrier(self, id, threads);
+        }
         self.call_intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", &[self.i32(0)], &[]);
     }
 

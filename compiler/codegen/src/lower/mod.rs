@@ -11,13 +11,16 @@
 //! | [`shared`], [`convert`] | shared-memory buffers, async copies, layout conversions |
 //! | [`reduce`], [`scan`] | along a dimension: thread, lanes, warps |
 //! | [`dot`] | tensor cores, and the FMA path |
+//! | [`warp_groups`], [`channel`], [`tensor`], [`async_dot`] | warp specialisation: who runs what, barriers of rings, tensor copies, dots of warpgroups |
 //! | [`control`] | loops and branches |
 //! | [`debug`] | print and assert |
 //!
 //! [`emitter`] appends MLIR; [`thread`] knows who this thread is; `nvvm/` has every PTX instruction that is written as
 //! assembly, and nothing else does.
 
+mod async_dot;
 mod cast;
+mod channel;
 mod control;
 mod convert;
 mod debug;
@@ -31,9 +34,13 @@ mod remainder;
 mod scan;
 mod shape;
 mod shared;
+mod tensor;
 mod thread;
 mod values;
 mod view;
+mod warp_groups;
+
+use std::collections::HashMap;
 
 use cranelift_entity::SecondaryMap;
 use melior::Context;
@@ -42,7 +49,7 @@ use melior::ir::block::BlockLike;
 use melior::ir::operation::OperationBuilder;
 use melior::ir::{Attribute, Block, Identifier, Location, Module, Region, RegionLike, Type};
 use tegula_ir::analysis::axis_info::AxisInfoMap;
-use tegula_ir::artifact::{AbiSlot, CompileError};
+use tegula_ir::artifact::{AbiSlot, CompileError, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, TensorMapSpec};
 use tegula_ir::kernel::{Block as TileBlock, Kernel, Op, Value};
 use tegula_ir::op::Opcode;
 use tegula_ir::transform::plan_shared_memory::SharedPlan;
@@ -82,7 +89,7 @@ pub fn lower<'c>(
     let arguments: Vec<V<'c>> =
         (0..args.len()).map(|i| ffi::detach(entry.argument(i).expect("declared above").into())).collect();
 
-    let thread = thread::Thread::new(&emitter);
+    let thread = thread::Thread::new(&emitter, kernel);
     let shared = emitter.one_with(
         "llvm.mlir.addressof",
         &[],
@@ -98,6 +105,14 @@ pub fn lower<'c>(
         values: SecondaryMap::new(),
         thread,
         shared,
+        maps: abi
+            .iter()
+            .zip(&arguments)
+            .filter_map(|(slot, &v)| match *slot {
+                AbiSlot::TensorMap { param, map } => Some(((param, map), v)),
+                _ => None,
+            })
+            .collect(),
         block_of: SecondaryMap::new(),
         current: None,
         e: emitter,
@@ -119,7 +134,7 @@ pub fn lower<'c>(
     for message in messages {
         top.append_operation(message);
     }
-    top.append_operation(function(context, kernel, &arg_types, region));
+    top.append_operation(function(context, kernel, &abi, &arg_types, region));
     Ok(LoweredKernel { module, abi })
 }
 
@@ -146,6 +161,7 @@ fn shared_memory(context: &Context) -> melior::ir::Operation<'_> {
 fn function<'c>(
     context: &'c Context,
     kernel: &Kernel,
+    abi: &[AbiSlot],
     args: &[Type<'c>],
     region: Region<'c>,
 ) -> melior::ir::Operation<'c> {
@@ -153,7 +169,7 @@ fn function<'c>(
     let ty =
         Type::parse(context, &format!("!llvm.func<void ({})>", types.join(", "))).expect("a function type");
     let unit = Attribute::unit(context);
-    let threads = DenseI32ArrayAttribute::new(context, &[32 * kernel.hints.num_warps as i32]).into();
+    let threads = DenseI32ArrayAttribute::new(context, &[32 * kernel.all_warps() as i32]).into();
     let i32_attr = |x: u32| Attribute::parse(context, &format!("{x} : i32")).expect("an integer");
     let mut attrs = vec![
         ("sym_name", StringAttribute::new(context, &kernel.name).into()),
@@ -162,6 +178,18 @@ fn function<'c>(
         ("nvvm.reqntid", threads),
         ("nvvm.minctasm", i32_attr(kernel.hints.min_ctas.unwrap_or(1))),
     ];
+    if abi.iter().any(|slot| matches!(slot, AbiSlot::TensorMap { .. })) {
+        // Passed by value and never written: so the copies take the map from where the launch has put it.
+        let map = format!(
+            "{{llvm.align = {TENSOR_MAP_ALIGN} : i64, llvm.byval = !llvm.array<{TENSOR_MAP_BYTES} x i8>, nvvm.grid_constant}}"
+        );
+        let each: Vec<&str> = abi
+            .iter()
+            .map(|slot| if matches!(slot, AbiSlot::TensorMap { .. }) { map.as_str() } else { "{}" })
+            .collect();
+        let list = format!("[{}]", each.join(", "));
+        attrs.push(("arg_attrs", Attribute::parse(context, &list).expect("a list of dictionaries")));
+    }
     if let Some(most) = kernel.hints.max_registers {
         attrs.push(("nvvm.maxnreg", i32_attr(most)));
     }
@@ -184,6 +212,8 @@ pub(crate) struct Lowering<'c, 'k> {
     pub thread: thread::Thread<'c>,
     /// The start of dynamic shared memory.
     pub shared: V<'c>,
+    /// The tensor maps among the arguments.
+    pub maps: HashMap<(u16, TensorMapSpec), V<'c>>,
     /// The block that each operation stands in, and the one being lowered: they tell what is invariant in a loop.
     pub block_of: SecondaryMap<Op, Option<TileBlock>>,
     pub current: Option<TileBlock>,
@@ -265,6 +295,18 @@ impl<'c> Lowering<'c, '_> {
                 self.e.barrier();
                 Ok(())
             }
+            Opcode::WarpSpecialize(groups) => self.warp_specialize(op, *groups),
+            Opcode::GroupIndex => self.group_index(op),
+            Opcode::ChannelAlloc => self.channel_alloc(op),
+            Opcode::ChannelAcquire { bytes } => self.channel_acquire(op, *bytes),
+            Opcode::ChannelWait => self.channel_wait(op),
+            Opcode::ChannelRelease => self.channel_release(op),
+            Opcode::TensorLoad { cache, .. } => self.tensor_load(op, *cache),
+            Opcode::TensorStore => self.tensor_store(op),
+            Opcode::AsyncDot { .. } => self.async_dot(op),
+            Opcode::AsyncDotWait(n) => self.async_dot_wait(op, *n),
+            Opcode::TurnWait => self.turn_wait(),
+            Opcode::TurnPass => self.turn_pass(),
             Opcode::Yield | Opcode::Condition => unreachable!("terminators are lowered with their region"),
         }
     }

@@ -41,8 +41,15 @@ fn offset_of(layout: &LinearLayout, coords: &[u32]) -> u32 {
 impl<'c> Lowering<'c, '_> {
     /// A pointer to the scratch space planned for an operation.
     pub fn scratch(&self, op: Op) -> V<'c> {
-        let (offset, _) = self.plan.buffers[&op];
-        self.e.const_byte_offset(self.shared, offset as i32)
+        let (offset, size) = self.plan.buffers[&op];
+        let start = self.e.const_byte_offset(self.shared, offset as i32);
+        match self.kernel.warp_groups() {
+            Some(groups) if groups.consumers > 1 => {
+                let own = self.e.mul(self.thread.group, self.e.i32((size / groups.consumers).into()));
+                self.e.byte_offset(start, own)
+            }
+            _ => start,
+        }
     }
 
     /// Lowers an allocation: it was planned, so there is nothing to run.
@@ -52,12 +59,12 @@ impl<'c> Lowering<'c, '_> {
         Ok(())
     }
 
-    fn ring(&self, value: Value) -> SharedType {
+    pub fn ring(&self, value: Value) -> SharedType {
         self.kernel.ty(value).as_shared().expect("verified: a shared buffer")
     }
 
     /// A pointer to a slot of a ring.
-    fn slot(&mut self, ring: Value, slot: Value) -> V<'c> {
+    pub fn slot(&mut self, ring: Value, slot: Value) -> V<'c> {
         let ty = self.ring(ring);
         let size = slot_bytes(ty.shape.num_elements(), ty.elem.bits());
         let base = self.e.const_byte_offset(self.shared, self.shared_offset(ring) as i32);

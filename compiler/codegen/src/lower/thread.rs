@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
-use tegula_ir::kernel::LayoutRef;
+use tegula_ir::kernel::{Kernel, LayoutRef};
 use tegula_ir::layout::{LinearLayout, Space};
 
 use super::Lowering;
@@ -13,8 +13,12 @@ use super::emitter::{Emitter, IntCmp, V};
 pub(crate) struct Thread<'c> {
     /// Lane in the warp.
     pub lane: V<'c>,
-    /// Warp in the CTA.
+    /// Warp in the CTA, or in the group of consumers.
     pub warp: V<'c>,
+    /// Warp in the CTA.
+    pub cta_warp: V<'c>,
+    /// Which group of consumers, in a specialised kernel.
+    pub group: V<'c>,
     coords: HashMap<LayoutRef, Coords<'c>>,
     owners: HashMap<(u32, u32), V<'c>>,
     linear: HashMap<(Vec<u32>, Vec<u32>), V<'c>>,
@@ -24,12 +28,28 @@ pub(crate) struct Thread<'c> {
 pub(crate) type Coords<'c> = SmallVec<[V<'c>; 4]>;
 
 impl<'c> Thread<'c> {
-    pub fn new(e: &Emitter<'c>) -> Thread<'c> {
+    pub fn new(e: &Emitter<'c>, kernel: &Kernel) -> Thread<'c> {
         let tid = e.special_register("tid.x");
         let lane = e.and(tid, e.i32(31));
         // Uniform in the warp, and said so: what is derived from it can then live in uniform registers.
-        let warp = super::nvvm::shuffle_first(e, e.shr(tid, 5));
-        Thread { lane, warp, coords: HashMap::new(), owners: HashMap::new(), linear: HashMap::new() }
+        let cta_warp = super::nvvm::shuffle_first(e, e.shr(tid, 5));
+        let num_warps = kernel.hints.num_warps;
+        let (warp, group) = match kernel.warp_groups() {
+            Some(groups) if groups.consumers > 1 => (
+                e.and(cta_warp, e.i32(i64::from(num_warps) - 1)),
+                e.shr(cta_warp, num_warps.trailing_zeros()),
+            ),
+            _ => (cta_warp, e.i32(0)),
+        };
+        Thread {
+            lane,
+            warp,
+            cta_warp,
+            group,
+            coords: HashMap::new(),
+            owners: HashMap::new(),
+            linear: HashMap::new(),
+        }
     }
 }
 

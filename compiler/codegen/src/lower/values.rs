@@ -4,6 +4,7 @@ use melior::Context;
 use melior::ir::Type as MlirType;
 use melior::ir::{BlockRef, ValueLike};
 use smallvec::SmallVec;
+use tegula_ir::analysis::tensor_copy;
 use tegula_ir::artifact::AbiSlot;
 use tegula_ir::kernel::{Kernel, LayoutRef, Op, Value};
 use tegula_ir::layout::{LinearLayout, Space};
@@ -23,7 +24,7 @@ pub(crate) enum Lowered<'c> {
     Words(Vec<V<'c>>, BlockRef<'c, 'c>),
     /// A view.
     View(View<'c>),
-    /// The byte offset of a ring of buffers in shared memory.
+    /// The byte offset of a ring of buffers, or of the barriers of one, in shared memory.
     Shared(u32),
 }
 
@@ -102,9 +103,19 @@ pub(crate) fn abi<'c>(context: &'c Context, kernel: &Kernel) -> (Vec<AbiSlot>, V
                     types.push(t.stored(elem));
                 }
             },
-            Type::Shared(_) => unreachable!("verified: not a parameter type"),
+            Type::Shared(_) | Type::Channel(_) => unreachable!("verified: not a parameter type"),
         }
     }
+    // What tensor copies need, behind the arguments proper.
+    kernel.walk(kernel.body, &mut |op| {
+        if let Some(copy) = tensor_copy::of_op(kernel, op) {
+            let slot = AbiSlot::TensorMap { param: copy.param, map: copy.map };
+            if !slots.contains(&slot) {
+                slots.push(slot);
+                types.push(t.generic);
+            }
+        }
+    });
     (slots, types)
 }
 
@@ -143,7 +154,7 @@ impl<'c> Lowering<'c, '_> {
                     };
                     Lowered::Tile(vec![v])
                 }
-                Type::Shared(_) => unreachable!("verified: not a parameter type"),
+                Type::Shared(_) | Type::Channel(_) => unreachable!("verified: not a parameter type"),
             };
             self.values[param.value] = Some(lowered);
         }

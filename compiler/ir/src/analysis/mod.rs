@@ -2,3 +2,5 @@
 
 pub mod access;
 pub mod axis_info;
+pub mod tensor_copy;
+pub mod wgmma;

@@ -1,5 +1,6 @@
 //! What operations and their attributes are called in text; one table for both directions.
 
+use crate::kernel::WarpSpecialize;
 use crate::op::*;
 
 /// Gives an enumeration its names: `name`, `from_name` and the list of all. The match is exhaustive, so a new variant
@@ -79,6 +80,7 @@ names!(AtomicOp {
     Xchg = "xchg",
 });
 names!(CacheHint { Normal = "normal", EvictFirst = "evict_first", EvictLast = "evict_last" });
+names!(WarpSpecialize { Off = "off", Cooperative = "cooperative", PingPong = "ping_pong" });
 names!(Padding { Zero = "zero", NegInf = "neg_inf", PosInf = "pos_inf", NaN = "nan" });
 
 impl Opcode {
@@ -134,6 +136,18 @@ impl Opcode {
             Opcode::AsyncCommit => "async_commit",
             Opcode::AsyncWait(_) => "async_wait",
             Opcode::Barrier => "barrier",
+            Opcode::WarpSpecialize(_) => "warp_specialize",
+            Opcode::GroupIndex => "group_index",
+            Opcode::ChannelAlloc => "channel_alloc",
+            Opcode::ChannelAcquire { .. } => "channel_acquire",
+            Opcode::ChannelWait => "channel_wait",
+            Opcode::ChannelRelease => "channel_release",
+            Opcode::TensorLoad { .. } => "tensor_load",
+            Opcode::TensorStore => "tensor_store",
+            Opcode::AsyncDot { .. } => "async_dot",
+            Opcode::AsyncDotWait(_) => "async_dot_wait",
+            Opcode::TurnWait => "turn_wait",
+            Opcode::TurnPass => "turn_pass",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::error::ParseErrorKind;
 use super::lex::Token;
 use super::parse::{PResult, Parser};
-use crate::kernel::{KernelHints, ParamFacts};
+use crate::kernel::{KernelHints, ParamFacts, WarpSpecialize};
 use crate::op::*;
 
 /// The attributes as written; whoever knows the keys takes them out one by one.
@@ -191,6 +191,7 @@ impl<'s> Parser<'s> {
             num_stages: self.number(&mut a, "num_stages")?.unwrap_or(default.num_stages),
             max_registers: self.number(&mut a, "max_registers")?,
             min_ctas: self.number(&mut a, "min_ctas")?,
+            warp_specialize: self.named(&mut a, "warp_specialize", WarpSpecialize::from_name)?,
         };
         self.finish(a)?;
         Ok(hints)
@@ -209,6 +210,7 @@ impl<'s> Parser<'s> {
             "view_dim" => Opcode::ViewDim(self.fixed_number("a dimension")?),
             "view_stride" => Opcode::ViewStride(self.fixed_number("a dimension")?),
             "async_wait" => Opcode::AsyncWait(self.fixed_number("a number of groups")?),
+            "async_dot_wait" => Opcode::AsyncDotWait(self.fixed_number("a number of dots")?),
             "cmp" => Opcode::Cmp(self.fixed_name("a comparison (eq, ne, lt, le, gt, ge)", CmpOp::from_name)?),
             "atomic_rmw" => Opcode::AtomicRmw {
                 op: self
@@ -223,8 +225,8 @@ impl<'s> Parser<'s> {
         let mut a = self.attrs(mnemonic)?;
         let a = &mut a;
         let opcode = match mnemonic {
-            "iota" | "program_id" | "num_programs" | "view_dim" | "view_stride" | "async_wait" | "cmp"
-            | "print" | "assert" | "const" => fixed,
+            "iota" | "program_id" | "num_programs" | "view_dim" | "view_stride" | "async_wait"
+            | "async_dot_wait" | "cmp" | "print" | "assert" | "const" => fixed,
             "select" => Opcode::Select,
             "fma" => Opcode::Fma,
             "cast" => Opcode::Cast(self.named(a, "rounding", Rounding::from_name)?),
@@ -285,6 +287,26 @@ impl<'s> Parser<'s> {
             "async_copy_ptr" => Opcode::AsyncCopyPtr { cache: self.named(a, "cache", CacheHint::from_name)? },
             "async_commit" => Opcode::AsyncCommit,
             "barrier" => Opcode::Barrier,
+            "warp_specialize" => {
+                Opcode::WarpSpecialize(WarpGroups { consumers: self.required(a, "consumers")? })
+            }
+            "group_index" => Opcode::GroupIndex,
+            "channel_alloc" => Opcode::ChannelAlloc,
+            "channel_acquire" => Opcode::ChannelAcquire { bytes: self.required(a, "bytes")? },
+            "channel_wait" => Opcode::ChannelWait,
+            "channel_release" => Opcode::ChannelRelease,
+            "tensor_load" => Opcode::TensorLoad {
+                cache: self.named(a, "cache", CacheHint::from_name)?,
+                axes: self.numbers(a, "axes")?.unwrap_or_default().into(),
+            },
+            "tensor_store" => Opcode::TensorStore,
+            "async_dot" => Opcode::AsyncDot {
+                transpose_a: self.flag(a, "transpose_a")?,
+                transpose_b: self.flag(a, "transpose_b")?,
+                precision: self.named(a, "precision", DotPrecision::from_name)?,
+            },
+            "turn_wait" => Opcode::TurnWait,
+            "turn_pass" => Opcode::TurnPass,
             _ => match (UnaryOp::from_name(mnemonic), BinaryOp::from_name(mnemonic)) {
                 (Some(op), _) => Opcode::Unary(op),
                 (_, Some(op)) => Opcode::Binary(op),

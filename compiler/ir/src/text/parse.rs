@@ -377,8 +377,15 @@ impl<'s> Parser<'s> {
             | Opcode::SharedAlloc
             | Opcode::AsyncCommit
             | Opcode::AsyncWait(_)
-            | Opcode::Barrier => SmallVec::new(),
-            Opcode::Yield if !matches!(self.token, Token::Value(_)) => SmallVec::new(),
+            | Opcode::Barrier
+            | Opcode::WarpSpecialize(_)
+            | Opcode::GroupIndex
+            | Opcode::ChannelAlloc
+            | Opcode::TurnWait
+            | Opcode::TurnPass => SmallVec::new(),
+            Opcode::Yield | Opcode::AsyncDotWait(_) if !matches!(self.token, Token::Value(_)) => {
+                SmallVec::new()
+            }
             _ => self.operands()?,
         };
         let suffix = self.suffix()?;

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 
-use crate::kernel::{Block, Kernel, KernelHints, Op, ParamFacts, Value};
+use crate::kernel::{Block, Kernel, KernelHints, Op, ParamFacts, Value, WarpSpecialize};
 use crate::op::*;
 use crate::types::Elem;
 
@@ -215,6 +215,27 @@ impl Printer<'_> {
             Opcode::AsyncCopyPtr { .. } if n == 5 => {
                 format!("{}, {}, {}{}, {}", one(0), one(1), one(2), group(3..4), one(4))
             }
+            Opcode::ChannelAcquire { .. } | Opcode::ChannelWait if n == 3 => {
+                format!("{}{}", one(0), group(1..3))
+            }
+            Opcode::ChannelRelease if n == 3 => format!("{}{}, {}", one(0), group(1..2), one(2)),
+            Opcode::TensorLoad { .. } if n > 4 => format!(
+                "{}{}, {}{}, {}",
+                one(0),
+                group(1..n - 3),
+                one(n - 3),
+                group(n - 2..n - 1),
+                one(n - 1)
+            ),
+            Opcode::TensorStore if n > 3 => {
+                format!("{}{}, {}, {}", one(0), group(1..n - 2), one(n - 2), one(n - 1))
+            }
+            Opcode::AsyncDot { .. } if n == 5 => {
+                format!("{}{}, {}{}, {}", one(0), group(1..2), one(2), group(3..4), one(4))
+            }
+            Opcode::AsyncDot { .. } if n == 4 => {
+                format!("{}, {}{}, {}", one(0), one(1), group(2..3), one(3))
+            }
             _ => self.values(o),
         };
         match data.opcode {
@@ -321,7 +342,7 @@ fn fixed(kernel: &Kernel, data: &OpData) -> String {
         Opcode::ProgramId(n) | Opcode::NumPrograms(n) | Opcode::ViewDim(n) | Opcode::ViewStride(n) => {
             format!(" {n}")
         }
-        Opcode::AsyncWait(n) => format!(" {n}"),
+        Opcode::AsyncWait(n) | Opcode::AsyncDotWait(n) => format!(" {n}"),
         Opcode::Cmp(op) => format!(" {}", op.name()),
         Opcode::AtomicRmw { op, .. } => format!(" {}", op.name()),
         Opcode::Print { message } | Opcode::Assert { message } => format!(" {message:?}"),
@@ -434,6 +455,13 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
             list.named("order", *order, MemOrder::name).named("scope", *scope, MemScope::name)
         }
         Opcode::For(hints) => list.option("stages", hints.stages),
+        Opcode::WarpSpecialize(groups) => list.value("consumers", groups.consumers),
+        Opcode::ChannelAcquire { bytes } => list.value("bytes", bytes),
+        Opcode::TensorLoad { cache, axes } => list.named("cache", *cache, CacheHint::name).list("axes", axes),
+        Opcode::AsyncDot { transpose_a, transpose_b, precision } => list
+            .flag("transpose_a", *transpose_a)
+            .flag("transpose_b", *transpose_b)
+            .named("precision", *precision, DotPrecision::name),
         Opcode::Assume(Assumption::MultipleOf(n)) => list.value("multiple_of", n),
         Opcode::Assume(Assumption::Contiguous(n)) => list.value("contiguous", n),
         Opcode::SharedLoad { start, transpose } => {
@@ -464,5 +492,6 @@ fn hint_attrs(hints: &KernelHints) -> Attrs {
         .value("num_stages", hints.num_stages)
         .option("max_registers", hints.max_registers)
         .option("min_ctas", hints.min_ctas)
+        .named("warp_specialize", hints.warp_specialize, WarpSpecialize::name)
         .0
 }

@@ -9,7 +9,7 @@ use super::lex::Token;
 use super::parse::{PResult, Parser};
 use crate::kernel::LayoutRef;
 use crate::op::Literal;
-use crate::types::{Elem, ElemType, MAX_RANK, Shape, SharedType, TileType, Type};
+use crate::types::{ChannelType, Elem, ElemType, MAX_RANK, Shape, SharedType, TileType, Type};
 
 impl<'s> Parser<'s> {
     fn elem(&self, name: &str, span: Range<usize>) -> PResult<Elem> {
@@ -100,6 +100,12 @@ impl<'s> Parser<'s> {
                 let layout = self.layout_ref()?;
                 self.expect('>')?;
                 Ok(Type::Shared(SharedType { elem, shape, slots, layout }))
+            }
+            "channel" => {
+                self.expect('<')?;
+                let slots = self.integer("a number of slots")?;
+                self.expect('>')?;
+                Ok(Type::Channel(ChannelType { slots }))
             }
             scalar => self.elem_type(scalar, span).map(|elem| Type::tile(elem, Shape::SCALAR)),
         }

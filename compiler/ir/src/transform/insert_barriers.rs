@@ -123,7 +123,13 @@ impl Global {
             _ => MemOrder::Relaxed,
         };
         let shared = matches!(data.opcode, Opcode::SharedLoad { .. } | Opcode::SharedStore);
-        let copy = matches!(data.opcode, Opcode::AsyncCopyView { .. } | Opcode::AsyncCopyPtr { .. });
+        let copy = matches!(
+            data.opcode,
+            Opcode::AsyncCopyView { .. }
+                | Opcode::AsyncCopyPtr { .. }
+                | Opcode::TensorStore
+                | Opcode::AsyncDot { .. }
+        );
         Global {
             touches: !shared && !copy && (data.opcode.reads_memory() || data.opcode.writes_memory()),
             releases: matches!(order, MemOrder::Release | MemOrder::AcqRel),
@@ -166,6 +172,8 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                 block(kernel, plan, regions[0], pending);
                 pending.join(&left);
             }
+            // The producer has no part in barriers: what it fills is handed over by channels.
+            Opcode::WarpSpecialize(_) => block(kernel, plan, regions[1], pending),
             Opcode::If => {
                 let before = pending.clone();
                 let mut after = Pending::default();

@@ -10,6 +10,7 @@ pub mod pipeline_loops;
 pub mod plan_shared_memory;
 pub mod schedule;
 pub mod simplify;
+pub mod specialize_warps;
 
 use crate::artifact::CompileError;
 use crate::kernel::Kernel;
@@ -70,6 +71,11 @@ pub const PASSES: &[Pass] = &[
         name: "pipeline_loops",
         summary: "load ahead in loops, through rings of shared buffers",
         run: |kernel, gpu| Ok(pipeline_loops::run(kernel, gpu, u32::MAX) > 1),
+    },
+    Pass {
+        name: "specialize_warps",
+        summary: "loads to a warp of their own, dots to groups of warps (where the kernel asks for it)",
+        run: |kernel, gpu| Ok(specialize_warps::run(kernel, gpu, u32::MAX).is_some()),
     },
     Pass {
         name: "insert_barriers",

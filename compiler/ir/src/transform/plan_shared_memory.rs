@@ -18,6 +18,9 @@ const ALIGN: u32 = 128;
 /// Rings are read through swizzles and by matrix instructions.
 const RING_ALIGN: u32 = 1024;
 
+/// Two barriers.
+pub const CHANNEL_SLOT_BYTES: u32 = 16;
+
 /// Where everything is.
 #[derive(Clone, Debug, Default)]
 pub struct SharedPlan {
@@ -36,13 +39,19 @@ pub fn run(kernel: &Kernel, limit: u32) -> Result<SharedPlan, CompileError> {
     walk.block(kernel.body);
     let (starts, loop_ends) = (walk.starts, walk.loop_ends);
 
+    let groups = kernel.warp_groups();
     kernel.walk(kernel.body, &mut |op| {
         let at = starts[&op];
         if let Some(size) = ring_bytes(kernel, op) {
-            let end = last_use(kernel, kernel.result(op), &starts, &loop_ends);
+            // Of a specialised kernel, some warp may use a ring or a channel until it ends.
+            let end = match groups {
+                Some(_) => u32::MAX,
+                None => last_use(kernel, kernel.result(op), &starts, &loop_ends),
+            };
             lives.push(Life { op, size, align: RING_ALIGN, from: at, to: end.max(at) });
         } else {
-            let size = scratch_bytes(kernel, op);
+            // Groups of consumers run the same operation at different times.
+            let size = scratch_bytes(kernel, op).next_multiple_of(16) * groups.map_or(1, |g| g.consumers);
             if size > 0 {
                 lives.push(Life { op, size, align: ALIGN, from: at, to: at });
             }
@@ -171,7 +180,7 @@ fn too_much(kernel: &Kernel, lives: &[Life], total: u32, limit: u32) -> CompileE
     largest.sort_by_key(|l| std::cmp::Reverse(l.size));
     for life in largest.iter().take(8) {
         let what = match &kernel.ops[life.op].opcode {
-            Opcode::SharedAlloc => match kernel.ty(kernel.result(life.op)) {
+            Opcode::SharedAlloc | Opcode::ChannelAlloc => match kernel.ty(kernel.result(life.op)) {
                 Type::Shared(s) => format!("a ring of {} buffers of {} {}", s.slots, s.shape, s.elem),
                 _ => "a buffer".to_owned(),
             },
@@ -187,8 +196,12 @@ fn too_much(kernel: &Kernel, lives: &[Life], total: u32, limit: u32) -> CompileE
 
 /// The bytes of a ring of buffers; `None` for other operations.
 fn ring_bytes(kernel: &Kernel, op: Op) -> Option<u32> {
-    if !matches!(kernel.ops[op].opcode, Opcode::SharedAlloc) {
-        return None;
+    match kernel.ops[op].opcode {
+        Opcode::SharedAlloc => {}
+        Opcode::ChannelAlloc => {
+            return Some(CHANNEL_SLOT_BYTES * kernel.ty(kernel.result(op)).as_channel()?.slots);
+        }
+        _ => return None,
     }
     let ring = kernel.ty(kernel.result(op)).as_shared()?;
     Some(slot_bytes(ring.shape.num_elements(), ring.elem.bits()) * ring.slots)

@@ -5,7 +5,10 @@
 //! pipeline one stage shallower at most, down to none; what does not fit then is an error.
 
 use super::plan_shared_memory::SharedPlan;
-use super::{assign_layouts, insert_barriers, legalize_math, pipeline_loops, plan_shared_memory, simplify};
+use super::{
+    assign_layouts, insert_barriers, legalize_math, pipeline_loops, plan_shared_memory, simplify,
+    specialize_warps,
+};
 use crate::artifact::CompileError;
 use crate::kernel::Kernel;
 use crate::target::GpuFeatures;
@@ -28,6 +31,9 @@ pub fn run(kernel: &Kernel, gpu: &GpuFeatures) -> Result<Scheduled, CompileError
     simplify::run(&mut kernel);
     legalize_math::run(&mut kernel, gpu);
     simplify::run(&mut kernel);
+    if let Some(specialized) = specialize(&kernel, gpu) {
+        return Ok(specialized);
+    }
     let mut most = u32::MAX;
     loop {
         let mut attempt = kernel.clone();
@@ -38,6 +44,20 @@ pub fn run(kernel: &Kernel, gpu: &GpuFeatures) -> Result<Scheduled, CompileError
         match with_layouts(attempt, gpu) {
             Err(_) if deepest > 1 => most = deepest - 1,
             done => return done,
+        }
+    }
+}
+
+/// With loads and computation on different warps, if the kernel asks for it, the GPU has the means, and it fits with two stages or more.
+fn specialize(kernel: &Kernel, gpu: &GpuFeatures) -> Option<Scheduled> {
+    let mut most = u32::MAX;
+    loop {
+        let mut attempt = kernel.clone();
+        let stages = specialize_warps::run(&mut attempt, gpu, most)?;
+        simplify::run(&mut attempt);
+        match with_layouts(attempt, gpu) {
+            Err(_) if stages > 2 => most = stages - 1,
+            done => return done.ok(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Attributes, operand types and result types of operations on memory, global and shared.
 
 use super::types::{integer_scalar, pointers, same, scalar_of, tile, view};
-use super::{Check, ensure};
+use super::{Check, ensure, specialized};
 use crate::numerics::is_representable;
 use crate::op::*;
 use crate::types::{Elem, SharedType, Type, ViewType};
@@ -119,12 +119,12 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             Ok(())
         }
         Opcode::AsyncCommit | Opcode::AsyncWait(_) | Opcode::Barrier => Ok(()),
-        _ => Err("no rule for this operation".to_owned()),
+        _ => specialized::check(opcode, o, r),
     }
 }
 
 /// A view with one integer offset a dimension.
-fn check_offsets(of: Type, offsets: &[Type]) -> Result<ViewType, String> {
+pub(super) fn check_offsets(of: Type, offsets: &[Type]) -> Result<ViewType, String> {
     let v = view(of, "the first operand")?;
     ensure!(offsets.len() == v.rank as usize, "`{of}` takes {} offsets, not {}", v.rank, offsets.len());
     offsets.iter().try_for_each(|&ty| integer_scalar(ty, "an offset"))?;
@@ -132,7 +132,7 @@ fn check_offsets(of: Type, offsets: &[Type]) -> Result<ViewType, String> {
 }
 
 /// A tile that can be read from or written to the view.
-fn check_view_tile(v: ViewType, ty: Type) -> Check {
+pub(super) fn check_view_tile(v: ViewType, ty: Type) -> Check {
     let t = tile(ty, "what is loaded or stored")?;
     let fits = ty.value_elem() == Some(v.elem) && t.shape.rank() == v.rank as usize;
     ensure!(fits, "`{ty}` is no tile of a view of {} dimensions of {}", v.rank, v.elem);
@@ -174,12 +174,12 @@ fn has_atomic(op: AtomicOp, elem: Elem) -> bool {
     }
 }
 
-fn shared(ty: Type, what: &str) -> Result<SharedType, String> {
+pub(super) fn shared(ty: Type, what: &str) -> Result<SharedType, String> {
     ty.as_shared().ok_or_else(|| format!("{what} is a shared buffer, not `{ty}`"))
 }
 
 /// A shared buffer and the number of a slot.
-fn check_slot(buffer: Type, slot: Type) -> Result<SharedType, String> {
+pub(super) fn check_slot(buffer: Type, slot: Type) -> Result<SharedType, String> {
     let buffer = shared(buffer, "the destination or source")?;
     scalar_of(slot, Elem::I32, "the slot")?;
     Ok(buffer)

@@ -18,6 +18,7 @@
 mod memory;
 mod regions;
 mod signature;
+mod specialized;
 mod structure;
 mod types;
 

@@ -169,6 +169,13 @@ fn check_counts(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Check {
         Opcode::AsyncCopyView { .. } => (5..=4 + MAX_RANK, 0),
         Opcode::AsyncCopyPtr { .. } => (5..=5, 0),
         Opcode::AsyncCommit | Opcode::AsyncWait(_) | Opcode::Barrier => (0..=0, 0),
+        Opcode::WarpSpecialize(_) | Opcode::TurnWait | Opcode::TurnPass => (0..=0, 0),
+        Opcode::GroupIndex | Opcode::ChannelAlloc => (0..=0, 1),
+        Opcode::ChannelAcquire { .. } | Opcode::ChannelWait | Opcode::ChannelRelease => (3..=3, 0),
+        Opcode::TensorLoad { .. } => (5..=4 + MAX_RANK, 0),
+        Opcode::TensorStore => (4..=3 + MAX_RANK, 0),
+        Opcode::AsyncDot { .. } => (4..=5, 1),
+        Opcode::AsyncDotWait(_) => (0..=usize::MAX, o),
     };
     let (least, most) = (*want_o.start(), *want_o.end());
     if !want_o.contains(&o) {
@@ -316,7 +323,7 @@ fn check_shape_op(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
     }
 }
 
-fn check_dot(precision: DotPrecision, o: &[Type], r: &[Type]) -> Check {
+pub(super) fn check_dot(precision: DotPrecision, o: &[Type], r: &[Type]) -> Check {
     let [a, b, c]: [TileType; 3] = [tile(o[0], "a")?, tile(o[1], "b")?, tile(o[2], "the accumulator")?];
     let (ea, eb, ec) = (values(o[0], "a")?, values(o[1], "b")?, values(o[2], "the accumulator")?);
     ensure!(ea == eb, "a and b differ in element type: {ea} and {eb}");

@@ -32,6 +32,10 @@ pub fn check_type(ty: Type) -> Check {
             check_shape(&shared.shape)?;
             check_addressable(shared.elem)
         }
+        Type::Channel(channel) => {
+            ensure!(channel.slots >= 1, "a channel has at least one slot");
+            Ok(())
+        }
     }
 }
 
@@ -58,7 +62,7 @@ pub(super) fn check_layout(kernel: &Kernel, ty: Type) -> Check {
     let (layout, shape, in_memory) = match ty {
         Type::Tile(t) => (t.layout, t.shape, false),
         Type::Shared(s) => (Some(s.layout), s.shape, true),
-        Type::View(_) => (None, Shape::SCALAR, false),
+        Type::View(_) | Type::Channel(_) => (None, Shape::SCALAR, false),
     };
     let Some(reference) = layout else { return Ok(()) };
     let layout: &LinearLayout =

@@ -7,7 +7,7 @@ use tegula_ir::types::Elem;
 use crate::lower::emitter::{Emitter, V};
 
 /// The clobber that keeps LLVM from moving its own loads and stores over an assembly that touches memory.
-const MEMORY: &str = "~{memory}";
+pub(super) const MEMORY: &str = "~{memory}";
 
 /// A register class and a mnemonic for `bits` of untyped data.
 fn class(bits: u32) -> (char, &'static str) {

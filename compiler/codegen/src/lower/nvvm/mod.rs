@@ -3,11 +3,18 @@
 //!
 //! Section numbers are those of the PTX ISA 8.7 manual, chapter 9.7.
 
+mod barrier;
 mod math;
 mod matrix;
 mod memory;
+mod tensor;
 mod warp;
+mod wgmma;
 
+pub(super) use barrier::{
+    elect, give_registers, mbarrier_arrive, mbarrier_arrive_expect, mbarrier_init, mbarrier_init_fence,
+    mbarrier_wait, named_barrier, named_barrier_arrive, take_registers,
+};
 pub(super) use math::{
     cvt_pair, cvt_toward_zero, ex2, f32_to_fp8, fp8_to_f32, int_to_f32_toward_zero, rsqrt, shift64,
 };
@@ -16,4 +23,8 @@ pub(super) use memory::{
     AtomicAccess, atomic_cas, atomic_load, atomic_rmw, cp_async, cp_async_commit, cp_async_wait,
     load_predicated, store_predicated,
 };
+pub(super) use tensor::{
+    bulk_commit, bulk_wait, bulk_wait_read, prefetch_map, proxy_fence, tensor_load, tensor_store,
+};
 pub(super) use warp::{shuffle_first, shuffle_index, shuffle_xor, trap, vprintf};
+pub(super) use wgmma::{WgmmaA, WgmmaKind, stmatrix, wgmma, wgmma_commit, wgmma_fence, wgmma_wait};

@@ -363,7 +363,19 @@ impl Lower<'_> {
             | Opcode::AsyncCopyPtr { .. }
             | Opcode::AsyncCommit
             | Opcode::AsyncWait(_)
-            | Opcode::Barrier => {
+            | Opcode::Barrier
+            | Opcode::WarpSpecialize(_)
+            | Opcode::GroupIndex
+            | Opcode::ChannelAlloc
+            | Opcode::ChannelAcquire { .. }
+            | Opcode::ChannelWait
+            | Opcode::ChannelRelease
+            | Opcode::TensorLoad { .. }
+            | Opcode::TensorStore
+            | Opcode::AsyncDot { .. }
+            | Opcode::AsyncDotWait(_)
+            | Opcode::TurnWait
+            | Opcode::TurnPass => {
                 let what = format!(
                     "`{:?}` is made by the GPU's scheduling passes; the interpreter runs kernels as written",
                     data.opcode

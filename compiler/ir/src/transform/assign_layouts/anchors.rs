@@ -16,7 +16,7 @@ use crate::types::{Elem, Shape};
 /// The dimensions of a tile from the fastest in memory to the slowest.
 type Order = SmallVec<[usize; 4]>;
 
-/// The layouts of a dot: accumulator, operand A, operand B.
+/// The layouts of a dot: accumulator, operand A, operand B (of an asynchronous dot, that of A alone counts).
 #[derive(Clone, Copy)]
 pub struct DotLayouts {
     /// Of the accumulator and the result.
@@ -48,7 +48,7 @@ impl Anchors {
         let mut wants: Vec<(Op, Shape, Order)> = Vec::new();
         let mut dots = Vec::new();
         kernel.walk(kernel.body, &mut |op| {
-            if matches!(kernel.ops[op].opcode, Opcode::Dot(_)) {
+            if matches!(kernel.ops[op].opcode, Opcode::Dot(_) | Opcode::AsyncDot { .. }) {
                 dots.push(op);
             } else if let Some(access) = access::of_op(kernel, &info, op) {
                 let Access { shape, order, vector, elem_bits } = access;
@@ -68,7 +68,33 @@ impl Anchors {
             by_shape: HashMap::new(),
             num_warps,
         };
+        // The results of asynchronous dots are large: what is combined with them, or stored, moves in their layout, without a trip through shared memory.
+        let sums: HashMap<Shape, LayoutRef> = dots
+            .iter()
+            .filter(|&&op| matches!(kernel.ops[op].opcode, Opcode::AsyncDot { .. }))
+            .map(|&op| kernel.ty(kernel.result(op)).shape().expect("verified"))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|shape| (shape, intern(kernel, layout::wgmma_acc(shape.dims(), &[num_warps / 4, 1]))))
+            .collect();
+        let mut tensor_stores = Vec::new();
+        kernel.walk(kernel.body, &mut |op| {
+            if kernel.ops[op].opcode == Opcode::TensorStore {
+                tensor_stores.push(op);
+            }
+        });
+        for op in tensor_stores {
+            let operands = &kernel.ops[op].operands;
+            let shape = kernel.ty(operands[operands.len() - 2]).shape().expect("verified");
+            let layout = layout::wgmma_acc(shape.dims(), &[num_warps / 4, 1]);
+            anchors.memory.insert(op, intern(kernel, layout));
+        }
         for (op, shape, order) in wants {
+            if let Some(&layout) = sums.get(&shape) {
+                anchors.memory.insert(op, layout);
+                anchors.by_shape.entry(shape).or_insert(layout);
+                continue;
+            }
             let (vector, elem_bits) = widths[&(shape, order.clone())];
             let chosen = layout::coalesced_blocked(shape.dims(), &order, elem_bits, num_warps, vector);
             let chosen = intern(kernel, chosen);
@@ -76,6 +102,21 @@ impl Anchors {
             anchors.by_shape.entry(shape).or_insert(chosen);
         }
         for op in dots {
+            if let Opcode::AsyncDot { .. } = kernel.ops[op].opcode {
+                let operands = kernel.ops[op].operands.clone();
+                let shape = kernel.ty(kernel.result(op)).shape().expect("verified");
+                let groups = [num_warps / 4, 1];
+                let acc = intern(kernel, layout::wgmma_acc(shape.dims(), &groups));
+                let mut layouts = DotLayouts { acc, operands: None };
+                if let Some(a) = kernel.ty(operands[0]).as_tile() {
+                    let fragment = layout::wgmma_operand_a(a.shape.dims(), a.elem.bits(), &groups);
+                    let fragment = intern(kernel, fragment);
+                    anchors.fragments.entry(operands[0]).or_insert(fragment);
+                    layouts.operands = Some((fragment, acc));
+                }
+                anchors.dots.insert(op, layouts);
+                continue;
+            }
             let layouts = choose_dot(kernel, op, gpu);
             anchors.dots.insert(op, layouts);
             if let Some((a, b)) = layouts.operands {

@@ -102,6 +102,15 @@ fn visit(kernel: &mut Kernel, anchors: &Anchors, homes: &mut Homes, block: Block
                     join_all(homes, &results, &yields, changed);
                 }
             }
+            Opcode::WarpSpecialize(_) => {
+                for region in kernel.ops[op].regions.clone() {
+                    visit(kernel, anchors, homes, region, changed);
+                }
+            }
+            Opcode::AsyncDotWait(_) => {
+                let data = &kernel.ops[op];
+                join_all(homes, &data.results, &data.operands, changed);
+            }
             Opcode::Reduce { axis } => {
                 let home = heaviest(kernel, homes, op).or_else(|| operand_default(kernel, anchors, op));
                 let home = home.map(|(l, p)| (derive(kernel, l, |l| l.slice(axis as usize)), p));

@@ -70,6 +70,16 @@ impl Rewriter<'_> {
                     self.region_yielding(region, 0, &results);
                 }
             }
+            Opcode::WarpSpecialize(_) => {
+                for region in self.kernel.ops[op].regions.clone() {
+                    self.region_yielding(region, 0, &[]);
+                }
+            }
+            Opcode::AsyncDotWait(_) => {
+                let results: Vec<Value> = self.kernel.ops[op].results.to_vec();
+                self.fetch_like(op, 0, &results);
+                self.set_homes(&results);
+            }
             _ => self.plain(op, &opcode),
         }
         self.out.push(op);
@@ -100,6 +110,13 @@ impl Rewriter<'_> {
                 }
                 let (a, b) = (self.at_home(operands[0]), self.at_home(operands[1]));
                 return SmallVec::from_slice(&[Some(a), Some(b), Some(dot.acc)]);
+            }
+            Opcode::AsyncDot { .. } => {
+                let dot = self.anchors.dots[&op];
+                let mut wanted: SmallVec<[Option<LayoutRef>; 4]> = SmallVec::from_elem(None, operands.len());
+                wanted[0] = dot.operands.map(|(a, _)| a);
+                wanted[operands.len() - 1] = Some(dot.acc);
+                return wanted;
             }
             Opcode::Gather { .. } => {
                 let source = self.at_home(operands[0]);
@@ -142,6 +159,7 @@ impl Rewriter<'_> {
             | Opcode::AtomicCas { .. }
             | Opcode::Store { .. }
             | Opcode::ViewStore { .. }
+            | Opcode::TensorStore
             | Opcode::AsyncCopyPtr { .. } => self.anchors.memory.get(&op).copied(),
             // Values of one shape are printed side by side.
             Opcode::Print { .. } => {

@@ -1,0 +1,220 @@
+//! Asynchronous dots: products of a warpgroup (`wgmma`), operands straight from the slots of rings.
+//!
+//! A matrix in shared memory is given by a *descriptor*: where it starts, the swizzle, and how far apart its 8-row groups and its slabs lie. All of
+//! these are read off the slot's layout: the offset of a coordinate is its preimage, and so no case is distinguished here but which way round the matrix lies.
+
+use std::collections::HashMap;
+
+use tegula_ir::analysis::wgmma;
+use tegula_ir::kernel::{Op, Value};
+use tegula_ir::layout::{LinearLayout, Space, SwizzleMode, tma_swizzled};
+use tegula_ir::op::Opcode;
+use tegula_ir::transform::plan_shared_memory::slot_bytes;
+use tegula_ir::types::Elem;
+
+use super::emitter::{Emitter, V};
+use super::nvvm::{self, WgmmaA, WgmmaKind};
+use super::{Lowering, Result};
+
+/// An operand in a slot.
+struct SlotOperand<'c> {
+    /// The lower word of the descriptor of the slot's start (for A: of this warpgroup's first rows).
+    low: V<'c>,
+    /// The upper word, which is the same for all places in the slot.
+    high: i64,
+    layout: LinearLayout,
+    bytes: u32,
+    /// The slot's dimension along K.
+    k_dim: usize,
+    /// Are elements along M or N neighbours?
+    mn_major: bool,
+}
+
+impl<'c> SlotOperand<'c> {
+    /// The descriptor of what begins at (row of A or column of B, depth). The start's field has 14 bits, enough for all of shared memory in units of
+    /// 16 bytes: so a sum in the lower word never reaches the next field.
+    fn descriptor(&self, e: &Emitter<'c>, mn: u32, k: u32) -> V<'c> {
+        let step = offset(&self.layout, self.bytes, self.k_dim, mn, k) / 16;
+        let low = e.add(self.low, e.i32(step.into()));
+        e.or(e.resize(low, e.t.i64, false), e.i64(self.high << 32))
+    }
+}
+
+fn offset(layout: &LinearLayout, bytes: u32, k_dim: usize, mn: u32, k: u32) -> u32 {
+    let coords = if k_dim == 0 { [k, mn] } else { [mn, k] };
+    layout.preimage(layout.dims().pack(&coords)).expect("a slot's layout holds every element") as u32 * bytes
+}
+
+impl<'c> Lowering<'c, '_> {
+    /// Lowers the start of a dot: its products, as one group.
+    pub fn async_dot(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let Opcode::AsyncDot { transpose_a, transpose_b, precision } = data.opcode else {
+            unreachable!("dispatched in `op`")
+        };
+        let acc_value = *data.operands.last().expect("verified");
+        let (b_ring, b_slot) =
+            (data.operands[data.operands.len() - 3], data.operands[data.operands.len() - 2]);
+        let elem = self.ring(b_ring).elem;
+        let kind = match elem {
+            Elem::F16 => WgmmaKind::F16,
+            Elem::BF16 => WgmmaKind::Bf16,
+            Elem::F32 => WgmmaKind::Tf32,
+            Elem::F8E4M3 => WgmmaKind::E4m3,
+            Elem::F8E5M2 => WgmmaKind::E5m2,
+            Elem::I8 => WgmmaKind::S8,
+            Elem::U8 => WgmmaKind::U8,
+            _ => return Err(self.error(op, format!("no warpgroup's product of {elem}"))),
+        };
+        let depth = wgmma::depth(elem, self.elem(acc_value), precision)
+            .ok_or_else(|| self.error(op, "no warpgroup's product of these types"))?;
+        let acc_layout = self.kernel.layouts[self.layout(acc_value).expect("a tile")].clone();
+        let dims = acc_layout.dims();
+        // The rows of A that this warpgroup begins with.
+        let rows: Vec<u32> = acc_layout
+            .columns(Space::Warp)
+            .iter()
+            .enumerate()
+            .map(|(bit, &c)| if bit < 2 { 0 } else { dims.coord(c, 0) as u32 })
+            .collect();
+        let b = self.slot_operand(op, b_ring, b_slot, !transpose_b, &[])?;
+        let in_slot = data.operands.len() == 5;
+        let a = if in_slot {
+            Some(self.slot_operand(op, data.operands[0], data.operands[1], transpose_a, &rows)?)
+        } else {
+            None
+        };
+        let fragments = if in_slot { HashMap::new() } else { self.a_fragments(data.operands[0]) };
+
+        let mut acc = self.regs(acc_value);
+        let by_coords: HashMap<(u32, u32), usize> = (0..acc.len())
+            .map(|r| {
+                let c = self.register_coords(&acc_layout, r as u32);
+                ((c[0], c[1]), r)
+            })
+            .collect();
+        let mut row_blocks: Vec<u32> = by_coords.keys().map(|&(m, _)| m).filter(|m| m % 16 == 0).collect();
+        row_blocks.sort_unstable();
+        row_blocks.dedup();
+        let width = dims.extent(1);
+        let columns = width.min(wgmma::MAX_COLUMNS);
+        let k_extent = {
+            let ring = self.ring(b_ring);
+            ring.shape.dims()[b.k_dim]
+        };
+        let mn_major = (a.as_ref().is_some_and(|a| a.mn_major), b.mn_major);
+        nvvm::wgmma_fence(&self.e);
+        for k in (0..k_extent).step_by(depth as usize) {
+            for &m in &row_blocks {
+                for n0 in (0..width).step_by(columns as usize) {
+                    let places: Vec<usize> = (n0..n0 + columns)
+                        .step_by(8)
+                        .flat_map(|n| [(m, n), (m, n + 1), (m + 8, n), (m + 8, n + 1)])
+                        .map(|c| by_coords[&c])
+                        .collect();
+                    let old: Vec<V<'c>> = places.iter().map(|&p| acc[p]).collect();
+                    let b_at = b.descriptor(&self.e, n0, k);
+                    let half = depth / 2;
+                    let words: Vec<V<'c>>;
+                    let a_at = match &a {
+                        Some(a) => WgmmaA::Shared(a.descriptor(&self.e, m, k)),
+                        None => {
+                            words = [(m, k), (m + 8, k), (m, k + half), (m + 8, k + half)]
+                                .iter()
+                                .map(|c| fragments[c])
+                                .collect();
+                            WgmmaA::Registers(&words)
+                        }
+                    };
+                    let new = nvvm::wgmma(&self.e, kind, a_at, b_at, mn_major, &old);
+                    for (p, v) in places.into_iter().zip(new) {
+                        acc[p] = v;
+                    }
+                }
+            }
+        }
+        nvvm::wgmma_commit(&self.e);
+        self.set(data.results[0], acc);
+        Ok(())
+    }
+
+    /// The words of operand A by the coordinates of their first element.
+    fn a_fragments(&mut self, value: Value) -> HashMap<(u32, u32), V<'c>> {
+        let layout = self.kernel.layouts[self.layout(value).expect("a tile")].clone();
+        let per_word = 32 / self.elem(value).bits();
+        let words = self.words(value);
+        words
+            .into_iter()
+            .enumerate()
+            .map(|(i, w)| {
+                let c = self.register_coords(&layout, i as u32 * per_word);
+                ((c[0], c[1]), w)
+            })
+            .collect()
+    }
+
+    /// An operand in a slot. `k_first`: the slot's first dimension is K. `rows`: what each bit of the warp adds to the rows.
+    fn slot_operand(
+        &mut self,
+        op: Op,
+        ring_value: Value,
+        slot: Value,
+        k_first: bool,
+        rows: &[u32],
+    ) -> Result<SlotOperand<'c>> {
+        let ring = self.ring(ring_value);
+        let layout = self.kernel.layouts[ring.layout].clone();
+        let bytes = ring.elem.bits() / 8;
+        let k_dim = usize::from(!k_first);
+        let shape = ring.shape.dims();
+        // Which way round it lies, and by which swizzle: the one whose layout this is.
+        let found = [[1usize, 0], [0, 1]].into_iter().find_map(|order| {
+            SwizzleMode::WIDEST_FIRST
+                .into_iter()
+                .find(|&mode| {
+                    tma_swizzled(shape, ring.elem.bits(), &order, mode).is_some_and(|l| l == layout)
+                })
+                .map(|mode| (order[0], mode))
+        });
+        let Some((fastest, mode)) = found else {
+            return Err(self.error(op, "the buffer's layout is none that tensor cores read"));
+        };
+        let mn_major = fastest != k_dim;
+        let span = mode.bytes() / bytes;
+        let at = |mn: u32, k: u32| offset(&layout, bytes, k_dim, mn, k);
+        // Along the fastest dimension slabs lie `leading` bytes apart; along the other one, groups of 8 rows `stride`.
+        let (leading, stride) = if mn_major {
+            let slabs = shape[1 - k_dim] / span;
+            (if slabs > 1 { at(span, 0) } else { 16 }, at(0, 8))
+        } else {
+            (16, if shape[1 - k_dim] > 8 { at(8, 0) } else { 16 })
+        };
+        let code: i64 = match mode {
+            SwizzleMode::B128 => 1,
+            SwizzleMode::B64 => 2,
+            SwizzleMode::B32 => 3,
+        };
+        let images: Vec<u32> = rows.iter().map(|&row| at(row, 0)).collect();
+        // In units of 16 bytes from the beginning: what does not depend on the slot is computed once.
+        let own = self.linear(&[0; 5], &images);
+        let first = self.e.add(self.shared_word(self.shared_offset(ring_value)), own);
+        let first = self.e.add(self.e.shr(first, 4), self.e.i32(i64::from(leading >> 4) << 16));
+        let size = slot_bytes(ring.shape.num_elements(), ring.elem.bits());
+        let slot = self.scalar(slot);
+        let low = self.e.add(first, self.e.mul(slot, self.e.i32((size / 16).into())));
+        let high = code << 30 | i64::from(stride >> 4);
+        Ok(SlotOperand { low, high, layout, bytes, k_dim, mn_major })
+    }
+
+    /// Lowers a wait for dots.
+    pub fn async_dot_wait(&mut self, op: Op, pending: u32) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let each: Vec<Vec<V<'c>>> = data.operands.iter().map(|&v| self.regs(v)).collect();
+        let mut waited = nvvm::wgmma_wait(&self.e, pending, &each.concat()).into_iter();
+        for (&result, regs) in data.results.iter().zip(&each) {
+            let own = waited.by_ref().take(regs.len()).collect();
+            self.set(result, own);
+        }
+        Ok(())
+    }
+}

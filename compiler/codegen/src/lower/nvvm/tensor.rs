@@ -1,0 +1,84 @@
+//! Bulk copies of boxes of tensors (9.7.9.27), and the fence between what threads write and what these copies read.
+
+use tegula_ir::op::CacheHint;
+
+use super::memory::MEMORY;
+use crate::lower::emitter::{Emitter, V};
+
+/// The second-level cache's policies, as `createpolicy` makes them for all accesses.
+fn policy(cache: CacheHint) -> Option<i64> {
+    match cache {
+        CacheHint::Normal => None,
+        CacheHint::EvictFirst => Some(0x12f0_0000_0000_0000),
+        CacheHint::EvictLast => Some(0x14f0_0000_0000_0000),
+    }
+}
+
+fn coordinates(first: usize, n: usize) -> String {
+    (first..first + n).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Starts a copy of the box at `at` (fastest axis first) into shared memory; `barrier` counts its bytes.
+pub fn tensor_load<'c>(
+    e: &Emitter<'c>,
+    dst: V<'c>,
+    map: V<'c>,
+    at: &[V<'c>],
+    barrier: V<'c>,
+    cache: CacheHint,
+) {
+    let n = at.len();
+    let mut operands = vec![dst, map, barrier];
+    operands.extend(at);
+    let mut constraints = format!("r,l,r{}", ",r".repeat(n));
+    let (hint, last) = match policy(cache) {
+        None => ("", String::new()),
+        Some(policy) => {
+            operands.push(e.i64(policy));
+            constraints.push_str(",l");
+            (".L2::cache_hint", format!(", ${}", 3 + n))
+        }
+    };
+    let text = format!(
+        "cp.async.bulk.tensor.{n}d.shared::cluster.global.mbarrier::complete_tx::bytes{hint} [$0], [$1, {{{}}}], [$2]{last};",
+        coordinates(3, n)
+    );
+    e.asm(&text, &format!("{constraints},~{{memory}}"), &operands, &[], true);
+}
+
+/// Starts a copy of a box from shared memory to `at`, in this thread's current group.
+pub fn tensor_store<'c>(e: &Emitter<'c>, src: V<'c>, map: V<'c>, at: &[V<'c>]) {
+    let n = at.len();
+    let mut operands = vec![src, map];
+    operands.extend(at);
+    let text = format!(
+        "cp.async.bulk.tensor.{n}d.global.shared::cta.bulk_group [$1, {{{}}}], [$0];",
+        coordinates(2, n)
+    );
+    e.asm(&text, &format!("r,l{},~{{memory}}", ",r".repeat(n)), &operands, &[], true);
+}
+
+/// Ends a group of this thread's stores.
+pub fn bulk_commit(e: &Emitter<'_>) {
+    e.asm("cp.async.bulk.commit_group;", MEMORY, &[], &[], true);
+}
+
+/// Waits until at most `n` groups have not yet read their shared memory.
+pub fn bulk_wait_read(e: &Emitter<'_>, n: u32) {
+    e.asm(&format!("cp.async.bulk.wait_group.read {n};"), MEMORY, &[], &[], true);
+}
+
+/// Waits until all groups are done.
+pub fn bulk_wait(e: &Emitter<'_>) {
+    e.asm("cp.async.bulk.wait_group 0;", MEMORY, &[], &[], true);
+}
+
+/// Fetches a tensor map ahead of its first use.
+pub fn prefetch_map<'c>(e: &Emitter<'c>, map: V<'c>) {
+    e.asm("prefetch.tensormap [$0];", "l,~{memory}", &[map], &[], true);
+}
+
+/// What this thread has written to shared memory comes before what asynchronous copies started later read of it.
+pub fn proxy_fence(e: &Emitter<'_>) {
+    e.asm("fence.proxy.async.shared::cta;", MEMORY, &[], &[], true);
+}

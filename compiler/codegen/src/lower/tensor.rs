@@ -1,0 +1,157 @@
+//! Tensor copies: global memory to a slot by the producer, and results to global memory through small buffers.
+
+use std::collections::HashMap;
+
+use tegula_ir::analysis::{tensor_copy, wgmma};
+use tegula_ir::kernel::{Op, Value};
+use tegula_ir::op::CacheHint;
+use tegula_ir::transform::plan_shared_memory::slot_bytes;
+
+use super::emitter::{IntCmp, V};
+use super::{Lowering, Result, nvvm};
+
+impl<'c> Lowering<'c, '_> {
+    /// Lowers the copies of a tile into a slot. One thread starts them.
+    pub fn tensor_load(&mut self, op: Op, cache: CacheHint) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let copy = tensor_copy::of_op(self.kernel, op)
+            .ok_or_else(|| self.error(op, "the view is not one that tensor copies can take"))?;
+        let n = data.operands.len();
+        let slot = self.slot(data.operands[n - 3], data.operands[n - 2]);
+        let slot = self.pointer_word(slot);
+        let barrier = self.channel_barrier(data.operands[n - 1], data.operands[n - 2], false);
+        let starts: Vec<V<'c>> = data.operands[1..n - 3].iter().map(|&v| self.coordinate(v)).collect();
+        let map = self.maps[&(copy.param, copy.map)];
+        for part in &copy.boxes {
+            let at: Vec<V<'c>> = copy
+                .map
+                .order()
+                .iter()
+                .map(|&axis| self.e.add(starts[axis as usize], self.e.i32(part.start[axis as usize].into())))
+                .collect();
+            let dst = self.e.add(slot, self.e.i32(part.byte_offset.into()));
+            nvvm::tensor_load(&self.e, dst, map, &at, barrier, cache);
+        }
+        Ok(())
+    }
+
+    /// An offset into a view as tensor copies take it: 32 bits. What lies beyond is outside of every view, and must stay there.
+    fn coordinate(&mut self, offset: Value) -> V<'c> {
+        let elem = self.elem(offset);
+        let v = self.scalar(offset);
+        if elem.bits() <= 32 {
+            return self.e.resize(v, self.e.t.i32, elem.is_signed());
+        }
+        let (most, least) = (self.e.i64(i32::MAX.into()), self.e.i64(i32::MIN.into()));
+        let above = self.e.icmp(if elem.is_signed() { IntCmp::Sgt } else { IntCmp::Ugt }, v, most);
+        let v = self.e.select(above, most, v);
+        let v = if elem.is_signed() {
+            let below = self.e.icmp(IntCmp::Slt, v, least);
+            self.e.select(below, least, v)
+        } else {
+            v
+        };
+        self.e.resize(v, self.e.t.i32, true)
+    }
+
+    /// Lowers a store of a dot's result (or of what was made of it, in the same layout): each warpgroup writes 64 rows of up to 128 bytes into one of its two
+    /// buffers and has them copied, while it writes the next ones into the other.
+    pub fn tensor_store(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let copy = tensor_copy::of_op(self.kernel, op)
+            .ok_or_else(|| self.error(op, "the view is not one that tensor copies can take"))?;
+        let n = data.operands.len();
+        let value = data.operands[n - 2];
+        let ring = self.ring(data.operands[n - 1]);
+        let bytes = ring.elem.bits() / 8;
+        let (rows, columns) = (ring.shape.dims()[0], ring.shape.dims()[1]);
+        debug_assert_eq!(rows, wgmma::ROWS);
+        let layout = self.kernel.layouts[self.layout(value).expect("a tile")].clone();
+        let dims = layout.dims();
+
+        // Registers (or words of two elements) by their coordinates.
+        let per_word = if bytes == 2 { 2 } else { 1 };
+        let words = if bytes == 2 { self.words(value) } else { self.regs(value) };
+        let by_coords: HashMap<(u32, u32), V<'c>> = words
+            .into_iter()
+            .enumerate()
+            .map(|(i, w)| {
+                let c = self.register_coords(&layout, i as u32 * per_word);
+                ((c[0], c[1]), w)
+            })
+            .collect();
+        let mut row_blocks: Vec<u32> = by_coords.keys().map(|&(m, _)| m).filter(|m| m % 16 == 0).collect();
+        row_blocks.sort_unstable();
+        row_blocks.dedup();
+        let width = dims.extent(1);
+
+        // Where this warpgroup's rows begin, and its two buffers.
+        let groups: Vec<u32> = layout
+            .columns(tegula_ir::layout::Space::Warp)
+            .iter()
+            .enumerate()
+            .map(|(bit, &c)| if bit < 2 { 0 } else { dims.coord(c, 0) as u32 })
+            .collect();
+        let first_row = self.linear(&[0; 5], &groups);
+        let slot = slot_bytes(ring.shape.num_elements(), ring.elem.bits());
+        let base = self.e.const_byte_offset(self.shared, self.shared_offset(data.operands[n - 1]) as i32);
+        let base = self.e.byte_offset(base, self.e.mul(self.warpgroup(), self.e.i32((2 * slot).into())));
+
+        // Offsets in a buffer are XORs of what the lane, the warp and the register contribute.
+        let slot_layout = self.kernel.layouts[ring.layout].clone();
+        let offset = |row: u32, column: u32| {
+            let flat = slot_layout.dims().pack(&[row, column]);
+            slot_layout.preimage(flat).expect("a slot's layout holds every element") as u32 * bytes
+        };
+        let lanes: [u32; 5] = if bytes == 2 {
+            [offset(1, 0), offset(2, 0), offset(4, 0), offset(8, 0), offset(0, 8)]
+        } else {
+            [offset(0, 2), offset(0, 4), offset(1, 0), offset(2, 0), offset(4, 0)]
+        };
+        let mut warps = vec![0u32; self.kernel.hints.num_warps.trailing_zeros() as usize];
+        warps[..2].copy_from_slice(&[offset(16, 0), offset(32, 0)]);
+        let thread = self.linear(&lanes, &warps);
+
+        let starts: Vec<V<'c>> = data.operands[1..n - 2].iter().map(|&v| self.coordinate(v)).collect();
+        let map = self.maps[&(copy.param, copy.map)];
+        let first = self.first_of_warpgroup();
+        let parts: Vec<(u32, u32)> = row_blocks
+            .iter()
+            .flat_map(|&m| (0..width).step_by(columns as usize).map(move |n| (m, n)))
+            .collect();
+        // With an odd number of parts the next store begins with the buffer that this one ends with.
+        let odd = parts.len() % 2 == 1;
+        for (i, &(m, n0)) in parts.iter().enumerate() {
+            let buffer = self.e.const_byte_offset(base, ((i as u32 % 2) * slot) as i32);
+            self.guarded(first, |s| nvvm::bulk_wait_read(&s.e, if odd && i == 0 { 0 } else { 1 }));
+            self.warpgroup_barrier();
+            if bytes == 2 {
+                for n in (0..columns).step_by(16) {
+                    let at = self.e.byte_offset(buffer, self.e.xor(thread, self.e.i32(offset(0, n).into())));
+                    let word = |r: u32, c: u32| by_coords[&(m + r, n0 + n + c)];
+                    let at = self.pointer_word(at);
+                    nvvm::stmatrix(&self.e, at, [word(0, 0), word(8, 0), word(0, 8), word(8, 8)]);
+                }
+            } else {
+                for n in (0..columns).step_by(8) {
+                    for r in [0, 8] {
+                        let own = self.e.xor(thread, self.e.i32(offset(r, n).into()));
+                        let at = self.e.byte_offset(buffer, own);
+                        let pair = [by_coords[&(m + r, n0 + n)], by_coords[&(m + r, n0 + n + 1)]];
+                        self.store_shared(at, &pair, bytes);
+                    }
+                }
+            }
+            nvvm::proxy_fence(&self.e);
+            self.warpgroup_barrier();
+            let row = self.e.add(self.e.add(starts[0], first_row), self.e.i32(m.into()));
+            let column = self.e.add(starts[1], self.e.i32(n0.into()));
+            self.guarded(first, |s| {
+                let src = s.pointer_word(buffer);
+                nvvm::tensor_store(&s.e, src, map, &[column, row]);
+                nvvm::bulk_commit(&s.e);
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Warp specialisation: which warps run which region, and how groups of consumers take turns.
+//!
+//! Consumers come first, so that a thread's place in a layout is what it is without specialisation; the producer is the last warpgroup, of which one
+//! thread works. Registers are handed over by warpgroups: the producer gives most of its own to the consumers.
+//!
+//! Barriers of the hardware (16 a CTA): 0 all threads; 1 and 2 the groups of consumers; 3 and 4 their turns; from 8 on the warpgroups.
+
+use tegula_ir::kernel::Op;
+use tegula_ir::op::{Opcode, WarpGroups};
+
+use super::emitter::{IntCmp, V};
+use super::{Lowering, Result, nvvm};
+
+const GROUP_BARRIER: i64 = 1;
+const TURN_BARRIER: i64 = 3;
+const WARPGROUP_BARRIER: i64 = 8;
+
+/// Registers a thread: of the producer, of consumers. The file has 65536, and what a CTA has at its start it divides among so many warpgroups of consumers; `None`:
+/// they have as many as a thread can have, or too few to make a difference.
+fn registers(consumer_warpgroups: u32) -> Option<(u32, u32)> {
+    match consumer_warpgroups {
+        2 => Some((40, 232)),
+        4 => Some((24, 112)),
+        _ => None,
+    }
+}
+
+impl<'c> Lowering<'c, '_> {
+    /// Lowers the division of the CTA's warps.
+    pub fn warp_specialize(&mut self, op: Op, groups: WarpGroups) -> Result {
+        let regions = self.kernel.ops[op].regions.clone();
+        let num_warps = self.kernel.hints.num_warps;
+        let consumer_warps = groups.consumers * num_warps;
+        let handed_over = match self.kernel.hints.min_ctas {
+            None | Some(1) => registers(consumer_warps / 4),
+            Some(_) => None,
+        };
+        self.init_channels();
+        let last = self.e.i32(consumer_warps.into());
+        let is_producer = self.e.icmp(IntCmp::Uge, self.thread.cta_warp, last);
+
+        let then = self.e.open(&[]);
+        if let Some((producer, _)) = handed_over {
+            nvvm::give_registers(&self.e, producer);
+        }
+        let first_warp = self.e.icmp(IntCmp::Eq, self.thread.cta_warp, last);
+        let mut outcome = Ok(());
+        self.guarded(first_warp, |s| {
+            let elected = nvvm::elect(&s.e);
+            s.guarded(elected, |s| {
+                for &map in s.maps.values() {
+                    nvvm::prefetch_map(&s.e, map);
+                }
+                outcome = s.block(regions[0]);
+            });
+        });
+        outcome?;
+        self.e.op("scf.yield", &[], &[], &[]);
+        let then = self.e.close(then);
+
+        let otherwise = self.e.open(&[]);
+        if let Some((_, consumer)) = handed_over {
+            nvvm::take_registers(&self.e, consumer);
+        }
+        let barrier = self.e.add(self.thread.group, self.e.i32(GROUP_BARRIER));
+        self.e.set_group(Some((barrier, 32 * num_warps)));
+        if groups.consumers > 1 {
+            // The first turn is the first group's.
+            let second = self.e.icmp(IntCmp::Eq, self.thread.group, self.e.i32(1));
+            self.guarded(second, |s| s.pass_turn());
+        }
+        self.block(regions[1])?;
+        self.finish_stores(op);
+        self.e.set_group(None);
+        self.e.op("scf.yield", &[], &[], &[]);
+        let otherwise = self.e.close(otherwise);
+        self.e.op_with_regions("scf.if", &[is_producer], &[], &[], vec![then, otherwise]);
+        Ok(())
+    }
+
+    /// Makes the barriers of all channels, before any warp goes its way.
+    fn init_channels(&mut self) {
+        let channels: Vec<Op> = self.kernel.blocks[self.kernel.body]
+            .ops
+            .iter()
+            .copied()
+            .filter(|&op| self.kernel.ops[op].opcode == Opcode::ChannelAlloc)
+            .collect();
+        let warp = self.e.icmp(IntCmp::Eq, self.thread.cta_warp, self.e.i32(0));
+        let lane = self.e.icmp(IntCmp::Eq, self.thread.lane, self.e.i32(0));
+        let first = self.e.and(warp, lane);
+        self.guarded(first, |s| {
+            for op in channels {
+                s.init_channel(op);
+            }
+            nvvm::mbarrier_init_fence(&s.e);
+        });
+        self.e.barrier();
+    }
+
+    /// Waits for the tensor stores that this thread has started: a CTA's shared memory must outlive them.
+    fn finish_stores(&mut self, op: Op) {
+        let mut stores = false;
+        self.kernel.walk(self.kernel.ops[op].regions[1], &mut |op| {
+            stores |= self.kernel.ops[op].opcode == Opcode::TensorStore;
+        });
+        if stores {
+            let first = self.first_of_warpgroup();
+            self.guarded(first, |s| nvvm::bulk_wait(&s.e));
+        }
+    }
+
+    /// Is this the first thread of its warpgroup?
+    pub fn first_of_warpgroup(&mut self) -> V<'c> {
+        self.first_of(31, 3)
+    }
+
+    /// Which warpgroup of consumers this is, over all groups.
+    pub fn warpgroup(&self) -> V<'c> {
+        self.e.shr(self.thread.cta_warp, 2)
+    }
+
+    /// The threads of a warpgroup meet.
+    pub fn warpgroup_barrier(&self) {
+        let id = self.e.add(self.warpgroup(), self.e.i32(WARPGROUP_BARRIER));
+        nvvm::named_barrier(&self.e, id, 128);
+    }
+
+    /// Lowers the index of the group.
+    pub fn group_index(&mut self, op: Op) -> Result {
+        let group = self.thread.group;
+        self.set(self.kernel.result(op), vec![group]);
+        Ok(())
+    }
+
+    /// Waits for this group's turn.
+    pub fn turn_wait(&mut self) -> Result {
+        let id = self.e.add(self.thread.group, self.e.i32(TURN_BARRIER));
+        nvvm::named_barrier(&self.e, id, 2 * 32 * self.kernel.hints.num_warps);
+        Ok(())
+    }
+
+    /// Passes the turn on.
+    pub fn turn_pass(&mut self) -> Result {
+        self.pass_turn();
+        Ok(())
+    }
+
+    fn pass_turn(&mut self) {
+        let id = self.e.sub(self.e.i32(TURN_BARRIER + 1), self.thread.group);
+        nvvm::named_barrier_arrive(&self.e, id, 2 * 32 * self.kernel.hints.num_warps);
+    }
+}

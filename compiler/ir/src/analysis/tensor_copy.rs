@@ -1,0 +1,163 @@
+//! Which tiles of a view the tensor-copy engine (TMA) can move, and in which boxes.
+//!
+//! The engine moves a box of a tensor, which a *tensor map* describes, between global memory and a buffer, 16-byte chunks permuted so that tensor cores read
+//! rows and columns without bank conflicts. A tile may take several boxes: a box is no wider than a swizzle's span (128 bytes at most) along its
+//! fastest axis, and 256 elements along any.
+//!
+//! Legal are tiles of parameters (a map is made by the launch) whose facts promise what the hardware asks for: 16-byte aligned, one axis with stride 1, all other
+//! strides multiples of 16 bytes.
+
+use smallvec::SmallVec;
+
+use crate::artifact::{TENSOR_MAP_RANK, TensorMapSpec, TensorSwizzle};
+use crate::kernel::{Kernel, Op, Value, ValueDef};
+use crate::layout::{LinearLayout, SwizzleMode, TileDims, tma_swizzled};
+use crate::op::Opcode;
+use crate::types::{Shape, SharedType};
+
+/// What the hardware asks of addresses and strides, in bytes.
+const ALIGN: u32 = 16;
+/// The widest box, in elements.
+const MAX_BOX: u32 = 256;
+
+/// How a tile of a view lies in a buffer that the tensor-copy engine fills or empties.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorTile {
+    /// The view's parameter.
+    pub param: u16,
+    /// The view's axes from the fastest to the slowest.
+    pub order: SmallVec<[usize; 4]>,
+    /// The view's axes along which the tile has several elements, in ascending order: the dimensions of a buffer for it.
+    pub axes: SmallVec<[usize; 4]>,
+    /// The widest swizzle that the tile's rows fill.
+    pub swizzle: SwizzleMode,
+}
+
+/// A box of a tile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorBox {
+    /// Where in the tile it starts, an offset for each axis of the view.
+    pub start: SmallVec<[u32; 4]>,
+    /// Where in the slot it starts, in bytes.
+    pub byte_offset: u32,
+}
+
+/// The map of a tile's boxes, and the boxes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorCopy {
+    /// The view's parameter.
+    pub param: u16,
+    /// The map.
+    pub map: TensorMapSpec,
+    /// The boxes, which cover the tile.
+    pub boxes: Vec<TensorBox>,
+}
+
+/// How tiles of `shape` of a view are copied; `None` if they cannot be.
+pub fn tensor_tile(kernel: &Kernel, view: Value, shape: Shape) -> Option<TensorTile> {
+    let ValueDef::Arg(block, param) = kernel.values[view].def else { return None };
+    let ty = kernel.ty(view).as_view()?;
+    let rank = ty.rank as usize;
+    if block != kernel.body || !(2..=TENSOR_MAP_RANK).contains(&rank) || shape.rank() != rank {
+        return None;
+    }
+    let facts = &kernel.params[param as usize].facts;
+    let bytes = ty.elem.size_of()? as u32;
+    let unit = facts.unit_stride? as usize;
+    let stride = |axis: usize| facts.stride_divisible.get(axis).copied().unwrap_or(1) * bytes;
+    let aligned = facts.align.is_multiple_of(ALIGN)
+        && facts.align > 0
+        && (0..rank).filter(|&a| a != unit).all(|a| stride(a).is_multiple_of(ALIGN));
+    if !aligned {
+        return None;
+    }
+    // Rows are those of the last axis that has several; what has one only comes last.
+    let others = (0..rank).rev().filter(|&a| a != unit);
+    let mut order: SmallVec<[usize; 4]> = SmallVec::from_slice(&[unit]);
+    order.extend(others.clone().filter(|&a| shape.dims()[a] > 1));
+    order.extend(others.filter(|&a| shape.dims()[a] == 1));
+    let row = shape.dims()[unit] * bytes;
+    let swizzle = SwizzleMode::WIDEST_FIRST.into_iter().find(|mode| mode.bytes() <= row)?;
+    let axes = (0..rank).filter(|&a| shape.dims()[a] > 1).collect();
+    Some(TensorTile { param, order, axes, swizzle })
+}
+
+impl TensorTile {
+    /// The shape of a slot that holds a tile of `shape`.
+    pub fn slot_shape(&self, shape: Shape) -> Shape {
+        Shape::new(&self.axes.iter().map(|&a| shape.dims()[a]).collect::<SmallVec<[u32; 4]>>())
+    }
+
+    /// The layout of a slot of this shape.
+    pub fn slot_layout(&self, slot: Shape, elem_bits: u32) -> Option<LinearLayout> {
+        let place = |axis: usize| self.axes.iter().position(|&a| a == axis);
+        let order: SmallVec<[usize; 4]> = self.order.iter().filter_map(|&a| place(a)).collect();
+        tma_swizzled(slot.dims(), elem_bits, &order, self.swizzle)
+    }
+
+    /// The boxes of a tile in a slot of `ring`, whose layout is [`TensorTile::slot_layout`].
+    pub fn copy(&self, ring: &SharedType, layout: &LinearLayout, store: bool) -> TensorCopy {
+        let bytes = ring.elem.bits().max(8) / 8;
+        let slot = ring.shape.dims();
+        // Extents of the tile and of a box along an axis of the view.
+        let extent = |axis: usize| self.axes.iter().position(|&a| a == axis).map_or(1, |i| slot[i]);
+        let span = self.swizzle.bytes() / bytes;
+        let boxed = |axis: usize| extent(axis).min(if axis == self.order[0] { span } else { MAX_BOX });
+        let order: Vec<u8> = self.order.iter().map(|&a| a as u8).collect();
+        let box_dims: Vec<u16> = self.order.iter().map(|&a| boxed(a) as u16).collect();
+        let mut map = TensorMapSpec::new(&order, &box_dims);
+        map.store = store;
+        map.swizzle = match self.swizzle {
+            SwizzleMode::B32 => TensorSwizzle::B32,
+            SwizzleMode::B64 => TensorSwizzle::B64,
+            SwizzleMode::B128 => TensorSwizzle::B128,
+        };
+        let rank = self.order.len();
+        let mut starts = vec![SmallVec::<[u32; 4]>::from_elem(0, rank)];
+        for axis in 0..rank {
+            let along: Vec<u32> = (0..extent(axis)).step_by(boxed(axis) as usize).collect();
+            starts = starts
+                .into_iter()
+                .flat_map(|start| {
+                    along.iter().map(move |&at| {
+                        let mut start = start.clone();
+                        start[axis] = at;
+                        start
+                    })
+                })
+                .collect();
+        }
+        let dims = TileDims::new(slot);
+        let boxes = starts
+            .into_iter()
+            .map(|start| {
+                let coords: SmallVec<[u32; 4]> = self.axes.iter().map(|&a| start[a]).collect();
+                let offset =
+                    layout.preimage(dims.pack(&coords)).expect("a slot's layout holds every element");
+                TensorBox { start, byte_offset: offset as u32 * bytes }
+            })
+            .collect();
+        TensorCopy { param: self.param, map, boxes }
+    }
+}
+
+/// The copies of a tensor load or store; `None` for other operations.
+pub fn of_op(kernel: &Kernel, op: Op) -> Option<TensorCopy> {
+    let data = &kernel.ops[op];
+    let operands = &data.operands;
+    let (ring, axes, store): (_, SmallVec<[usize; 4]>, _) = match &data.opcode {
+        Opcode::TensorLoad { axes, .. } => {
+            (operands[operands.len() - 3], axes.iter().map(|&a| a as usize).collect(), false)
+        }
+        Opcode::TensorStore => (*operands.last()?, SmallVec::from_slice(&[0, 1]), true),
+        _ => return None,
+    };
+    let ring = kernel.ty(ring).as_shared()?;
+    let rank = kernel.ty(operands[0]).as_view()?.rank as usize;
+    let mut extents: SmallVec<[u32; 4]> = SmallVec::from_elem(1, rank);
+    for (&axis, &extent) in axes.iter().zip(ring.shape.dims()) {
+        *extents.get_mut(axis)? = extent;
+    }
+    let tile = tensor_tile(kernel, operands[0], Shape::new(&extents))?;
+    (tile.axes == axes).then(|| tile.copy(&ring, &kernel.layouts[ring.layout], store))
+}

@@ -1,0 +1,269 @@
+//! The consumers' region: the kernel as it was, without the loads, and with dots that run while the next ones are prepared.
+
+use super::plan::{Operand, Plan, Turns};
+use super::producer::trips;
+use super::{Made, Place, at, carry_places};
+use crate::kernel::{Block, Kernel, Op, Value};
+use crate::op::{BinaryOp, CmpOp, LoopHints, Opcode};
+use crate::rewrite::{Mapping, replace_uses};
+use crate::types::Elem;
+
+/// Builds the region out of the kernel's own body, whose operations it takes.
+pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
+    let region = kernel.add_block();
+    let body = kernel.body;
+    let first = plan.channels[0].loads[0].op;
+    let mut places: Vec<Place> = Vec::new();
+    for _ in &plan.channels {
+        places.push(at(kernel, region, first, Place::start));
+    }
+    let mut consumer = Consumer {
+        kernel,
+        plan,
+        made,
+        held: vec![None; plan.channels.len()],
+        waits: Vec::new(),
+        other_trips: None,
+    };
+    consumer.block(body, region, &mut places, None);
+    let waits = std::mem::take(&mut consumer.waits);
+    let end = kernel.make_op(Opcode::Yield, [], [], kernel.unknown_loc());
+    kernel.append_op(region, end);
+    // Whoever took a dot's result takes it from behind the wait now; the wait itself takes the dot's.
+    let mut map = Mapping::new();
+    for wait in &waits {
+        map.extend(wait.of.iter().copied().zip(kernel.ops[wait.op].results.iter().copied()));
+    }
+    replace_uses(kernel, region, &map);
+    for wait in waits {
+        kernel.ops[wait.op].operands = wait.of.into();
+    }
+    region
+}
+
+/// A wait, and the results of dots that it waits for.
+struct Wait {
+    op: Op,
+    of: Vec<Value>,
+}
+
+struct Consumer<'a> {
+    kernel: &'a mut Kernel,
+    plan: &'a Plan,
+    made: &'a Made,
+    /// The slot of each channel that is being read.
+    held: Vec<Option<Value>>,
+    waits: Vec<Wait>,
+    /// Where groups take turns: how many slots the other group uses up between two tiles of this one.
+    other_trips: Option<Value>,
+}
+
+impl Consumer<'_> {
+    /// Moves the operations of `from` to the end of `to` (which may be the same block). `accumulating`: the loop, if `from` is the body of one that runs
+    /// one iteration behind.
+    fn block(&mut self, from: Block, to: Block, places: &mut [Place], accumulating: Option<Op>) {
+        let ops = std::mem::take(&mut self.kernel.blocks[from].ops);
+        for (position, op) in ops.into_iter().enumerate() {
+            for c in self.plan.starting(from, position) {
+                let (channel, place) = (self.made.channels[c], places[c]);
+                at(self.kernel, to, op, |b| {
+                    b.effect(Opcode::ChannelWait, &[channel, place.slot, place.phase]);
+                });
+                self.held[c] = Some(place.slot);
+            }
+            if self.plan.dropped.contains(&op) {
+                continue;
+            }
+            if self.plan.dots.contains_key(&op) {
+                self.dot(op, to, accumulating.is_some());
+            } else if self.is_loop_with_channels(op) {
+                self.for_loop(op, to, places);
+            } else {
+                if let Some(&staging) = self.made.staging.get(&op) {
+                    self.kernel.ops[op].opcode = Opcode::TensorStore;
+                    self.kernel.ops[op].operands.push(staging);
+                }
+                if self.kernel.ops[op].opcode.is_terminator()
+                    && let Some(for_op) = accumulating
+                {
+                    self.release_previous(from, for_op, to, places);
+                }
+                self.kernel.append_op(to, op);
+            }
+            if accumulating.is_none() {
+                for c in self.plan.ending(from, position) {
+                    let (channel, place) = (self.made.channels[c], places[c]);
+                    let slots = self.plan.channels[c].slots;
+                    places[c] = at(self.kernel, to, op, |b| {
+                        let always = b.int(1, Elem::I1);
+                        b.effect(Opcode::ChannelRelease, &[channel, place.slot, always]);
+                        place.next(b, slots)
+                    });
+                }
+            }
+        }
+    }
+
+    fn is_loop_with_channels(&self, op: Op) -> bool {
+        matches!(self.kernel.ops[op].opcode, Opcode::For(_))
+            && !self.plan.channels_in(self.kernel, op).is_empty()
+    }
+
+    /// Starts a dot; waits for it at once unless the loop does so later.
+    fn dot(&mut self, op: Op, to: Block, later: bool) {
+        let (a, b) = self.plan.dots[&op];
+        let data = self.kernel.ops[op].clone();
+        let Opcode::Dot(precision) = data.opcode else { unreachable!("planned as a dot") };
+        let mut operands = Vec::new();
+        let mut transposed = [false; 2];
+        for (i, operand) in [a, b].into_iter().enumerate() {
+            match operand {
+                Operand::Slot { load, transpose } => {
+                    let (c, _) = self.plan.find(load);
+                    let slot = self.held[c].expect("its channel has been waited for");
+                    operands.extend([self.made.rings[&load], slot]);
+                    transposed[i] = transpose;
+                }
+                Operand::Tile => operands.push(data.operands[i]),
+            }
+        }
+        operands.push(data.operands[2]);
+        self.kernel.ops[op].opcode =
+            Opcode::AsyncDot { transpose_a: transposed[0], transpose_b: transposed[1], precision };
+        self.kernel.ops[op].operands = operands.into();
+        self.kernel.append_op(to, op);
+        if !later {
+            let result = self.kernel.result(op);
+            self.wait_for(vec![result], op, to);
+        }
+    }
+
+    /// Waits for all dots; the results are fit to be touched afterwards.
+    fn wait_for(&mut self, of: Vec<Value>, like: Op, to: Block) {
+        let types: Vec<_> = of.iter().map(|&v| self.kernel.ty(v)).collect();
+        let loc = self.kernel.ops[like].loc;
+        let op = self.kernel.make_op(Opcode::AsyncDotWait(0), of.iter().copied(), types, loc);
+        self.kernel.append_op(to, op);
+        self.waits.push(Wait { op, of });
+    }
+
+    /// The end of an accumulating loop's body: the dots of the iteration before are done, so its slots are free.
+    fn release_previous(&mut self, body: Block, for_op: Op, to: Block, places: &mut [Place]) {
+        let dots =
+            self.kernel.blocks[to].ops.iter().filter(|op| self.plan.dots.contains_key(op)).count() as u32;
+        let index = self.kernel.blocks[body].args[0];
+        let lo = self.kernel.ops[for_op].operands[0];
+        let own: Vec<usize> =
+            (0..self.plan.channels.len()).filter(|&c| self.plan.channels[c].block == body).collect();
+        let (plan, made) = (self.plan, self.made);
+        at(self.kernel, to, for_op, |b| {
+            b.effect(Opcode::AsyncDotWait(dots), &[]);
+            let started = b.cmp(CmpOp::Gt, index, lo);
+            for c in own {
+                let slots = plan.channels[c].slots;
+                let slot = places[c].previous_slot(b, slots);
+                b.effect(Opcode::ChannelRelease, &[made.channels[c], slot, started]);
+                places[c] = places[c].next(b, slots);
+            }
+        });
+    }
+
+    fn for_loop(&mut self, op: Op, to: Block, places: &mut [Place]) {
+        let body = self.kernel.ops[op].regions[0];
+        let turns = self.plan.turns;
+        if let Some(turns) = turns
+            && turns.tiles == op
+        {
+            self.take_turns(turns, to, places);
+        }
+        let my_turn = turns.is_some_and(|t| t.dots == op);
+        let channels = self.plan.channels_in(self.kernel, op);
+        let inside = carry_places(self.kernel, op, places, &channels);
+        let mut inner = places.to_vec();
+        for (&c, place) in channels.iter().zip(inside) {
+            inner[c] = place;
+        }
+        let accumulating = self.plan.accumulating.contains(&body);
+        let sums: Vec<Value> = self.sums(op, body, accumulating);
+        self.block(body, body, &mut inner, accumulating.then_some(op));
+        let end = self.kernel.terminator(body).expect("verified");
+        if let Some(turns) = turns
+            && turns.tiles == op
+        {
+            let count = self.other_trips.expect("set before the loop");
+            self.kernel.blocks[body].ops.pop();
+            for &c in &channels {
+                let slots = self.plan.channels[c].slots;
+                inner[c] = at(self.kernel, body, turns.dots, |b| inner[c].skip(b, count, slots));
+            }
+            self.kernel.append_op(body, end);
+        }
+        let yields = channels.iter().flat_map(|&c| [inner[c].slot, inner[c].phase]);
+        self.kernel.ops[end].operands.extend(yields);
+        self.kernel.ops[op].opcode = Opcode::For(LoopHints { stages: Some(1) });
+        if my_turn {
+            at(self.kernel, to, op, |b| b.effect(Opcode::TurnWait, &[]));
+        }
+        self.kernel.append_op(to, op);
+        if my_turn {
+            at(self.kernel, to, op, |b| b.effect(Opcode::TurnPass, &[]));
+        }
+        let results = self.kernel.ops[op].results.clone();
+        let first = results.len() - 2 * channels.len();
+        for (i, &c) in channels.iter().enumerate() {
+            places[c] = Place { slot: results[first + 2 * i], phase: results[first + 2 * i + 1] };
+        }
+        if accumulating {
+            self.wait_for(sums, op, to);
+            let (lo, hi) = (self.kernel.ops[op].operands[0], self.kernel.ops[op].operands[1]);
+            let (plan, made) = (self.plan, self.made);
+            at(self.kernel, to, op, |b| {
+                let ran = b.cmp(CmpOp::Lt, lo, hi);
+                for &c in channels.iter().filter(|&&c| plan.channels[c].block == body) {
+                    let slot = places[c].previous_slot(b, plan.channels[c].slots);
+                    b.effect(Opcode::ChannelRelease, &[made.channels[c], slot, ran]);
+                }
+            });
+        }
+    }
+
+    /// The loop's results that its dots add up.
+    fn sums(&self, op: Op, body: Block, accumulating: bool) -> Vec<Value> {
+        if !accumulating {
+            return Vec::new();
+        }
+        let end = self.kernel.terminator(body).expect("verified");
+        let yields = self.kernel.ops[end].operands.clone();
+        let results = &self.kernel.ops[op].results;
+        yields
+            .iter()
+            .zip(results)
+            .filter(|(v, _)| self.kernel.def_op(**v).is_some_and(|d| self.plan.dots.contains_key(&d)))
+            .map(|(_, &r)| r)
+            .collect()
+    }
+
+    /// Before the loop over tiles: each group begins with its own first tile, steps over the other's, and begins with the slot that its first tile's
+    /// loads come to.
+    fn take_turns(&mut self, turns: Turns, to: Block, places: &mut [Place]) {
+        let (dots, tiles) = (self.kernel.ops[turns.dots].clone(), self.kernel.ops[turns.tiles].clone());
+        let plan = self.plan;
+        let (lo, step, count) = at(self.kernel, to, turns.tiles, |b| {
+            let group = b.value(Opcode::GroupIndex, &[], crate::types::Type::scalar(Elem::I32));
+            let elem = b.kernel.ty(tiles.operands[0]).value_elem().expect("verified");
+            let own = if elem == Elem::I32 { group } else { b.cast(group, elem) };
+            let ahead = b.binary(BinaryOp::Mul, own, tiles.operands[2]);
+            let lo = b.binary(BinaryOp::Add, tiles.operands[0], ahead);
+            let step = b.binary(BinaryOp::Add, tiles.operands[2], tiles.operands[2]);
+            let count = trips(b, dots.operands[0], dots.operands[1], dots.operands[2]);
+            let first = b.binary(BinaryOp::Mul, group, count);
+            for (c, place) in places.iter_mut().enumerate() {
+                *place = place.skip(b, first, plan.channels[c].slots);
+            }
+            (lo, step, count)
+        });
+        self.kernel.ops[turns.tiles].operands[0] = lo;
+        self.kernel.ops[turns.tiles].operands[2] = step;
+        self.other_trips = Some(count);
+    }
+}

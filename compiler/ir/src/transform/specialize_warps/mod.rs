@@ -1,0 +1,164 @@
+//! Warp specialisation: loads go to a warp of their own, everything else to groups of warps that consume what it loads.
+//!
+//! ```text
+//! for k in 0..K {                          a = ring, b = ring, c = channel
+//!   a = view_load A[.., k]                 warp_specialize
+//!   b = view_load B[k, ..]        →          producer: for k in 0..K carry(slot, phase) {
+//!   acc = dot(a, b, acc)                       acquire c[slot]; tensor_load A into a[slot], B into b[slot]; advance }
+//! }                                          consumers: for k in 0..K carry(acc, slot, phase) {
+//! view_store C, acc                            wait c[slot]; acc = async_dot(a[slot], b[slot], acc)
+//!                                              wait for the dot before this one; release its slot; advance }
+//!                                            wait for all dots; tensor_store C, acc
+//! ```
+//!
+//! The kernel is sliced, so slots and phases are right by construction: the producer gets a copy of the loops around the loads and of the scalar
+//! arithmetic that addresses and bounds depend on; the consumers keep the rest. Both count the uses of a channel in the same loops, so they agree on slot
+//! and phase. Loads run ahead over the iterations of *all* loops, so in a persistent kernel the next tile's loads run under this tile's epilogue.
+//!
+//! What qualifies is in [`plan`]: dots that wgmma takes, whose operands are loaded by the tensor-copy engine (one of A may be computed) at addresses that
+//! depend on no data. A kernel without such dots stays as it is, and so does one whose rings do not fit.
+//!
+//! An operation that waits for a result is placed where the result is first needed: behind the dot itself, or, in loops that do nothing but add up
+//! products, one iteration later, so that the tensor cores have the next product when one ends.
+//!
+//! Rejected: a pass that splits lowered code (slots and phases would have to be recognised), and marks on operations that say which warps run
+//! them (loops would be duplicated at lowering, out of the verifier's sight).
+
+mod consumer;
+mod plan;
+mod producer;
+
+use std::collections::HashMap;
+
+use crate::builder::Builder;
+use crate::kernel::{Kernel, Op, Value, WarpSpecialize};
+use crate::op::{BinaryOp, CmpOp, Opcode, WarpGroups};
+use crate::target::GpuFeatures;
+use crate::types::{ChannelType, Elem, Type};
+use plan::Plan;
+
+/// Specialises a kernel that asks for it. Gives the depth of the deepest ring; `None`: nothing was changed. No ring gets more than `most` slots.
+pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
+    if kernel.hints.warp_specialize == WarpSpecialize::Off || !gpu.wgmma {
+        return None;
+    }
+    let plan = plan::plan(kernel, gpu, most)?;
+    let body = kernel.body;
+    let scratch = kernel.add_block();
+    let mut b = Builder::at_end(kernel, scratch);
+    let mut made = Made { rings: HashMap::new(), channels: Vec::new(), staging: HashMap::new() };
+    for channel in &plan.channels {
+        for load in &channel.loads {
+            b.loc = b.kernel.ops[load.op].loc;
+            let ring = b.value(Opcode::SharedAlloc, &[], plan::ring_type(load));
+            made.rings.insert(load.op, ring);
+        }
+        let ty = Type::Channel(ChannelType { slots: channel.slots });
+        made.channels.push(b.value(Opcode::ChannelAlloc, &[], ty));
+    }
+    // One ring for all stores of a type: they come one after the other.
+    let mut by_type = HashMap::new();
+    for &(store, ring) in &plan.stores {
+        b.loc = b.kernel.ops[store].loc;
+        let staging =
+            *by_type.entry(ring).or_insert_with(|| b.value(Opcode::SharedAlloc, &[], Type::Shared(ring)));
+        made.staging.insert(store, staging);
+    }
+    let producer = producer::build(b.kernel, &plan, &made);
+    let consumer = consumer::build(b.kernel, &plan, &made);
+    let consumers = if plan.turns.is_some() { 2 } else { 1 };
+    let groups = b.effect(Opcode::WarpSpecialize(WarpGroups { consumers }), &[]);
+    b.kernel.ops[groups].regions.extend([producer, consumer]);
+    let ops = std::mem::take(&mut kernel.blocks[scratch].ops);
+    kernel.blocks[body].ops = ops;
+    Some(plan.stages())
+}
+
+/// What was allocated.
+struct Made {
+    /// By load.
+    rings: HashMap<Op, Value>,
+    channels: Vec<Value>,
+    /// By store.
+    staging: HashMap<Op, Value>,
+}
+
+/// Where a channel's ring is: the slot that comes next, and its phase (0 or 1), which changes whenever the ring has gone round.
+#[derive(Clone, Copy)]
+struct Place {
+    slot: Value,
+    phase: Value,
+}
+
+impl Place {
+    fn start(b: &mut Builder<'_>) -> Place {
+        Place { slot: b.int(0, Elem::I32), phase: b.int(0, Elem::I32) }
+    }
+
+    /// One slot on.
+    fn next(self, b: &mut Builder<'_>, slots: u32) -> Place {
+        let (zero, one) = (b.int(0, Elem::I32), b.int(1, Elem::I32));
+        let next = b.binary(BinaryOp::Add, self.slot, one);
+        let end = b.int(slots.into(), Elem::I32);
+        let wraps = b.cmp(CmpOp::Eq, next, end);
+        let flipped = b.binary(BinaryOp::Xor, self.phase, one);
+        Place { slot: b.select(wraps, zero, next), phase: b.select(wraps, flipped, self.phase) }
+    }
+
+    /// The slot before this one.
+    fn previous_slot(self, b: &mut Builder<'_>, slots: u32) -> Value {
+        let (zero, one) = (b.int(0, Elem::I32), b.int(1, Elem::I32));
+        let last = b.int(i64::from(slots) - 1, Elem::I32);
+        let before = b.binary(BinaryOp::Sub, self.slot, one);
+        let wraps = b.cmp(CmpOp::Eq, self.slot, zero);
+        b.select(wraps, last, before)
+    }
+
+    /// `count` slots on.
+    fn skip(self, b: &mut Builder<'_>, count: Value, slots: u32) -> Place {
+        let slots = b.int(slots.into(), Elem::I32);
+        let one = b.int(1, Elem::I32);
+        let sum = b.binary(BinaryOp::Add, self.slot, count);
+        let rounds = b.binary(BinaryOp::Div, sum, slots);
+        let odd = b.binary(BinaryOp::And, rounds, one);
+        Place { slot: b.binary(BinaryOp::Rem, sum, slots), phase: b.binary(BinaryOp::Xor, self.phase, odd) }
+    }
+}
+
+/// Adds the places of these channels to what a loop carries; gives those inside. The terminator's operands are the caller's to add.
+fn carry_places(kernel: &mut Kernel, for_op: Op, places: &[Place], channels: &[usize]) -> Vec<Place> {
+    channels
+        .iter()
+        .map(|&c| Place {
+            slot: super::pipeline_loops::carry(kernel, for_op, places[c].slot),
+            phase: super::pipeline_loops::carry(kernel, for_op, places[c].phase),
+        })
+        .collect()
+}
+
+/// Runs `f` with a builder at the end of a block, at the place in the source that an operation has.
+fn at<R>(
+    kernel: &mut Kernel,
+    block: crate::kernel::Block,
+    like: Op,
+    f: impl FnOnce(&mut Builder<'_>) -> R,
+) -> R {
+    let mut b = Builder::at_end(kernel, block);
+    b.loc = b.kernel.ops[like].loc;
+    f(&mut b)
+}
+
+impl Plan {
+    /// The channels whose slots are first (or last) read by the operation at this position of a block.
+    fn starting(&self, block: crate::kernel::Block, position: usize) -> Vec<usize> {
+        (0..self.channels.len())
+            .filter(|&c| self.channels[c].block == block && self.channels[c].first_use == position)
+            .collect()
+    }
+
+    fn ending(&self, block: crate::kernel::Block, position: usize) -> Vec<usize> {
+        (0..self.channels.len())
+            .filter(|&c| self.channels[c].block == block && self.channels[c].last_use == position)
+            .collect()
+    }
+}

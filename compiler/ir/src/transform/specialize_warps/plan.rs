@@ -1,0 +1,555 @@
+//! What can be specialised: the dots that become asynchronous, the loads that the producer takes over, and the channels between.
+
+use std::collections::{HashMap, HashSet};
+
+use super::super::pipeline_loops::may_change;
+use super::super::plan_shared_memory;
+use crate::analysis::tensor_copy::{TensorTile, tensor_tile};
+use crate::analysis::wgmma;
+use crate::kernel::{Block, Kernel, Op, Value, ValueDef, WarpSpecialize};
+use crate::op::{CacheHint, MemOrder, Opcode, Padding};
+use crate::target::GpuFeatures;
+use crate::types::{Elem, Shape, SharedType, Type};
+
+/// An operand of a dot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Operand {
+    /// Loaded by the producer; does the slot hold its transpose?
+    Slot { load: Op, transpose: bool },
+    /// Computed, in registers.
+    Tile,
+}
+
+/// A load of the producer's.
+pub(super) struct Load {
+    pub op: Op,
+    pub cache: CacheHint,
+    pub tile: TensorTile,
+    /// The ring, with as many slots as its channel.
+    pub ring: SharedType,
+}
+
+/// Loads whose slots are filled and emptied together.
+pub(super) struct Channel {
+    /// Where the loads stand.
+    pub block: Block,
+    pub loads: Vec<Load>,
+    /// The positions in `block` of the operations between which the slots are read.
+    pub first_use: usize,
+    pub last_use: usize,
+    pub slots: u32,
+}
+
+impl Channel {
+    /// Bytes of one slot of all rings.
+    pub fn bytes(&self) -> u32 {
+        self.loads.iter().map(|l| slot_bytes(&l.ring)).sum()
+    }
+}
+
+/// Two groups of consumers take the tiles of a loop in turn.
+#[derive(Clone, Copy)]
+pub(super) struct Turns {
+    /// The loop over tiles.
+    pub tiles: Op,
+    /// The loop with all dots, in its body.
+    pub dots: Op,
+}
+
+pub(super) struct Plan {
+    pub dots: HashMap<Op, (Operand, Operand)>,
+    pub channels: Vec<Channel>,
+    /// Operations that only hand loads on to dots.
+    pub dropped: HashSet<Op>,
+    /// Scalar operations that the producer needs too.
+    pub needed: HashSet<Op>,
+    /// Loops (by body) whose dots do nothing but add to sums that the loop carries: these run one iteration behind.
+    pub accumulating: HashSet<Block>,
+    /// Stores that go through the tensor-copy engine.
+    pub stores: Vec<(Op, SharedType)>,
+    pub turns: Option<Turns>,
+}
+
+impl Plan {
+    /// The channels whose loads stand in the regions of an operation.
+    pub fn channels_in(&self, kernel: &Kernel, op: Op) -> Vec<usize> {
+        let inside: HashSet<Block> = kernel.ops[op].regions.iter().flat_map(|&r| blocks(kernel, r)).collect();
+        (0..self.channels.len()).filter(|&c| inside.contains(&self.channels[c].block)).collect()
+    }
+
+    /// The channel and the load's position in it.
+    pub fn find(&self, load: Op) -> (usize, usize) {
+        self.channels
+            .iter()
+            .enumerate()
+            .find_map(|(c, channel)| channel.loads.iter().position(|l| l.op == load).map(|i| (c, i)))
+            .expect("every planned load has a channel")
+    }
+
+    /// The depth of the deepest ring.
+    pub fn stages(&self) -> u32 {
+        self.channels.iter().map(|c| c.slots).max().unwrap_or(0)
+    }
+}
+
+/// A block and the blocks of the loops in it.
+fn blocks(kernel: &Kernel, block: Block) -> Vec<Block> {
+    let mut out = vec![block];
+    for &op in &kernel.blocks[block].ops {
+        if matches!(kernel.ops[op].opcode, Opcode::For(_)) {
+            out.extend(blocks(kernel, kernel.ops[op].regions[0]));
+        }
+    }
+    out
+}
+
+/// Where everything stands, for the blocks that are reached through counted loops alone.
+struct Map {
+    block_of: HashMap<Op, Block>,
+    /// The loop that a block is the body of, and the block that it stands in.
+    parent: HashMap<Block, (Op, Block)>,
+    users: HashMap<Value, Vec<Op>>,
+}
+
+impl Map {
+    fn of(kernel: &Kernel) -> Map {
+        let mut map = Map { block_of: HashMap::new(), parent: HashMap::new(), users: HashMap::new() };
+        for block in blocks(kernel, kernel.body) {
+            for &op in &kernel.blocks[block].ops {
+                map.block_of.insert(op, block);
+                if let Opcode::For(_) = kernel.ops[op].opcode {
+                    map.parent.insert(kernel.ops[op].regions[0], (op, block));
+                }
+            }
+        }
+        kernel.walk(kernel.body, &mut |op| {
+            for &v in &kernel.ops[op].operands {
+                map.users.entry(v).or_default().push(op);
+            }
+        });
+        map
+    }
+
+    fn users(&self, value: Value) -> &[Op] {
+        self.users.get(&value).map_or(&[], |u| u)
+    }
+
+    /// The operation of `block` that is `op` or contains it.
+    fn ancestor_in(&self, mut op: Op, block: Block) -> Option<Op> {
+        loop {
+            let at = *self.block_of.get(&op)?;
+            if at == block {
+                return Some(op);
+            }
+            op = self.parent.get(&at)?.0;
+        }
+    }
+}
+
+/// The plan for a kernel; `None` if there is nothing to specialise, or it would not fit. Rings have `most` slots at most.
+pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<Plan> {
+    let map = Map::of(kernel);
+    let dots = choose_dots(kernel, &map);
+    if dots.is_empty() {
+        return None;
+    }
+    let mut dropped = HashSet::new();
+    let mut needed = HashSet::new();
+    let mut loads: Vec<Op> = Vec::new();
+    for (&dot, &(a, b)) in &dots {
+        for (operand, value) in [a, b].into_iter().zip(kernel.ops[dot].operands.clone()) {
+            if let Operand::Slot { load, .. } = operand {
+                if !loads.contains(&load) {
+                    loads.push(load);
+                }
+                chain(kernel, value, &mut dropped);
+            }
+        }
+    }
+    loads.sort_unstable();
+    for &load in &loads {
+        needed.extend(address_slice(kernel, &map, load)?);
+    }
+    let mut channels = make_channels(kernel, &map, &dots, &loads)?;
+    let accumulating = accumulating_loops(kernel, &map, &dots, &channels);
+    let turns = match kernel.hints.warp_specialize {
+        WarpSpecialize::PingPong => Some(find_turns(kernel, &map, &channels, &accumulating)?),
+        _ => None,
+    };
+    let stores = tensor_stores(kernel, &dots, if turns.is_some() { 2 } else { 1 });
+    let mut staging: Vec<SharedType> = stores.iter().map(|&(_, ring)| ring).collect();
+    staging.dedup();
+    let staging = staging.iter().map(|ring| ring.slots * slot_bytes(ring)).sum();
+    choose_slots(kernel, gpu, &map, &mut channels, staging, most, &accumulating)?;
+    Some(Plan { dots, channels, dropped, needed, accumulating, stores, turns })
+}
+
+/// The dots that wgmma takes, with their operands. An operand that is loaded must be read by such dots alone.
+fn choose_dots(kernel: &Kernel, map: &Map) -> HashMap<Op, (Operand, Operand)> {
+    let mut dots: HashMap<Op, (Operand, Operand)> = HashMap::new();
+    for &op in map.block_of.keys() {
+        if let Some(operands) = operands_of(kernel, map, op) {
+            dots.insert(op, operands);
+        }
+    }
+    loop {
+        let bad: Vec<Op> = dots
+            .iter()
+            .filter(|(_, (a, b))| {
+                [a, b].into_iter().any(|o| match o {
+                    Operand::Slot { load, .. } => {
+                        !only_feeds(kernel, map, kernel.result(*load), &|op| dots.contains_key(&op))
+                    }
+                    Operand::Tile => false,
+                })
+            })
+            .map(|(&op, _)| op)
+            .collect();
+        if bad.is_empty() {
+            return dots;
+        }
+        for op in bad {
+            dots.remove(&op);
+        }
+    }
+}
+
+fn operands_of(kernel: &Kernel, map: &Map, op: Op) -> Option<(Operand, Operand)> {
+    let data = &kernel.ops[op];
+    let Opcode::Dot(precision) = data.opcode else { return None };
+    let (a, b, acc) = (data.operands[0], data.operands[1], data.operands[2]);
+    let elem = kernel.ty(a).value_elem()?;
+    let depth = wgmma::depth(elem, kernel.ty(acc).value_elem()?, precision)?;
+    let k = *kernel.ty(a).shape()?.dims().get(1)?;
+    if !wgmma::splits_over(kernel.ty(acc).shape()?, kernel.hints.num_warps) || !k.is_multiple_of(depth) {
+        return None;
+    }
+    let b = slot_operand(kernel, map, b, false)?;
+    let a = match slot_operand(kernel, map, a, true) {
+        Some(slot) => slot,
+        None if elem.bits() == 16 => Operand::Tile,
+        None => return None,
+    };
+    Some((a, b))
+}
+
+/// The operand as the producer can load it: a load that the tensor-copy engine takes, handed on by nothing but a transposition and a change of rank.
+fn slot_operand(kernel: &Kernel, map: &Map, value: Value, is_a: bool) -> Option<Operand> {
+    let (load, transpose) = trace(kernel, value)?;
+    let Opcode::ViewLoad { padding: Padding::Zero, .. } = kernel.ops[load].opcode else { return None };
+    let block = *map.block_of.get(&load)?;
+    let view = kernel.ops[load].operands[0];
+    let shape = kernel.ty(kernel.result(load)).shape()?;
+    let tile = tensor_tile(kernel, view, shape)?;
+    let elem = kernel.ty(view).as_view()?.elem;
+    if tile.axes.len() != 2 || tile.slot_layout(tile.slot_shape(shape), elem.bits()).is_none() {
+        return None;
+    }
+    // The slot's dimension along K, and the one whose elements are neighbours.
+    let k_dim = if is_a == transpose { 0 } else { 1 };
+    let fastest = tile.axes.iter().position(|&a| a == tile.order[0])?;
+    if fastest != k_dim && !wgmma::takes_both_majors(elem) {
+        return None;
+    }
+    let mut at = block;
+    while let Some(&(for_op, outer)) = map.parent.get(&at) {
+        if may_change(kernel, for_op, view) {
+            return None;
+        }
+        at = outer;
+    }
+    address_slice(kernel, map, load)?;
+    Some(Operand::Slot { load, transpose })
+}
+
+/// The load behind a value, and whether the value is its transpose.
+fn trace(kernel: &Kernel, value: Value) -> Option<(Op, bool)> {
+    let op = kernel.def_op(value)?;
+    match &kernel.ops[op].opcode {
+        Opcode::ViewLoad { .. } => Some((op, false)),
+        Opcode::Permute { perm } if perm[..] == [1, 0] => {
+            trace(kernel, kernel.ops[op].operands[0]).map(|(load, t)| (load, !t))
+        }
+        // Dimensions of extent 1 come and go.
+        Opcode::Reshape => {
+            let long = |v: Value| -> Option<Vec<u32>> {
+                Some(kernel.ty(v).shape()?.dims().iter().copied().filter(|&d| d > 1).collect())
+            };
+            let from = kernel.ops[op].operands[0];
+            (long(from)? == long(value)?).then(|| trace(kernel, from)).flatten()
+        }
+        _ => None,
+    }
+}
+
+/// Marks what stands between a load and its dots, the load included.
+fn chain(kernel: &Kernel, value: Value, out: &mut HashSet<Op>) {
+    let op = kernel.def_op(value).expect("traced");
+    out.insert(op);
+    if !matches!(kernel.ops[op].opcode, Opcode::ViewLoad { .. }) {
+        chain(kernel, kernel.ops[op].operands[0], out);
+    }
+}
+
+/// Does a loaded value reach nothing but operands A and B of the dots that `is_dot` knows?
+fn only_feeds(kernel: &Kernel, map: &Map, value: Value, is_dot: &dyn Fn(Op) -> bool) -> bool {
+    map.users(value).iter().all(|&user| match kernel.ops[user].opcode {
+        Opcode::Dot(_) => is_dot(user) && kernel.ops[user].operands[2] != value,
+        Opcode::Permute { .. } | Opcode::Reshape => only_feeds(kernel, map, kernel.result(user), is_dot),
+        _ => false,
+    })
+}
+
+/// The dots that a loaded value reaches.
+fn fed_dots(kernel: &Kernel, map: &Map, value: Value, out: &mut Vec<Op>) {
+    for &user in map.users(value) {
+        match kernel.ops[user].opcode {
+            Opcode::Dot(_) => out.push(user),
+            _ => fed_dots(kernel, map, kernel.result(user), out),
+        }
+    }
+}
+
+/// The scalar operations that a load's offsets, and the bounds of the loops around it, are computed by; `None` if they depend on memory or on what
+/// a loop carries.
+fn address_slice(kernel: &Kernel, map: &Map, load: Op) -> Option<HashSet<Op>> {
+    let mut work: Vec<Value> = kernel.ops[load].operands[1..].to_vec();
+    let mut at = map.block_of[&load];
+    while let Some(&(for_op, outer)) = map.parent.get(&at) {
+        work.extend(&kernel.ops[for_op].operands[..3]);
+        at = outer;
+    }
+    let mut needed = HashSet::new();
+    while let Some(value) = work.pop() {
+        match kernel.values[value].def {
+            ValueDef::Arg(block, index) => {
+                if block != kernel.body && index > 0 {
+                    return None;
+                }
+            }
+            ValueDef::Result(op, _) => {
+                let data = &kernel.ops[op];
+                if !data.opcode.is_pure() || !data.regions.is_empty() {
+                    return None;
+                }
+                if needed.insert(op) {
+                    work.extend(data.operands.iter().copied());
+                }
+            }
+        }
+    }
+    Some(needed)
+}
+
+/// Loads of one block that are first read by the same operation share a channel.
+fn make_channels(
+    kernel: &mut Kernel,
+    map: &Map,
+    dots: &HashMap<Op, (Operand, Operand)>,
+    loads: &[Op],
+) -> Option<Vec<Channel>> {
+    let mut channels: Vec<Channel> = Vec::new();
+    for &op in loads {
+        let block = map.block_of[&op];
+        let mut fed = Vec::new();
+        fed_dots(kernel, map, kernel.result(op), &mut fed);
+        fed.retain(|dot| dots.contains_key(dot));
+        let mut uses = Vec::new();
+        for dot in fed {
+            let user = map.ancestor_in(dot, block)?;
+            uses.push(kernel.blocks[block].ops.iter().position(|&o| o == user)?);
+        }
+        let (first, last) = (*uses.iter().min()?, *uses.iter().max()?);
+        let Opcode::ViewLoad { cache, .. } = kernel.ops[op].opcode else { return None };
+        let view = kernel.ops[op].operands[0];
+        let shape = kernel.ty(kernel.result(op)).shape()?;
+        let tile = tensor_tile(kernel, view, shape)?;
+        let elem = kernel.ty(view).as_view()?.elem;
+        let slot = tile.slot_shape(shape);
+        let layout = tile.slot_layout(slot, elem.bits())?;
+        let layout = kernel.intern_layout(layout);
+        let load = Load { op, cache, tile, ring: SharedType { elem, shape: slot, slots: 0, layout } };
+        match channels.iter_mut().find(|c| c.block == block && c.first_use == first) {
+            Some(channel) => {
+                channel.last_use = channel.last_use.max(last);
+                channel.loads.push(load);
+            }
+            None => channels.push(Channel {
+                block,
+                loads: vec![load],
+                first_use: first,
+                last_use: last,
+                slots: 0,
+            }),
+        }
+    }
+    channels.sort_by_key(|c| (c.block, c.first_use));
+    Some(channels)
+}
+
+/// Bodies of loops all of whose planned dots add to a sum that the loop carries and nobody else looks at meanwhile.
+fn accumulating_loops(
+    kernel: &Kernel,
+    map: &Map,
+    dots: &HashMap<Op, (Operand, Operand)>,
+    channels: &[Channel],
+) -> HashSet<Block> {
+    let mut found = HashSet::new();
+    for &block in map.parent.keys() {
+        let own: Vec<Op> =
+            kernel.blocks[block].ops.iter().copied().filter(|op| dots.contains_key(op)).collect();
+        let Some(end) = kernel.terminator(block) else { continue };
+        let adds = own.iter().all(|&op| {
+            let acc = kernel.ops[op].operands[2];
+            let ValueDef::Arg(at, index) = kernel.values[acc].def else { return false };
+            at == block
+                && index > 0
+                && map.users(acc) == [op]
+                && map.users(kernel.result(op)) == [end]
+                && kernel.ops[end].operands[index as usize - 1] == kernel.result(op)
+                && dots[&op].0 != Operand::Tile
+        });
+        // What is loaded here must be read here: not in a loop inside, whose dots wait for themselves.
+        let direct = channels.iter().filter(|c| c.block == block).all(|c| {
+            let mut fed = Vec::new();
+            c.loads.iter().for_each(|l| fed_dots(kernel, map, kernel.result(l.op), &mut fed));
+            fed.iter().all(|dot| own.contains(dot))
+        });
+        let has_channel = channels.iter().any(|c| c.block == block);
+        if !own.is_empty() && adds && direct && has_channel {
+            found.insert(block);
+        }
+    }
+    found
+}
+
+/// The loop over tiles and the loop over K in it, if there is nothing else that has channels, and the trips of the inner one do not depend on the tile.
+fn find_turns(
+    kernel: &Kernel,
+    map: &Map,
+    channels: &[Channel],
+    accumulating: &HashSet<Block>,
+) -> Option<Turns> {
+    let inner = channels.first()?.block;
+    if channels.iter().any(|c| c.block != inner) || !accumulating.contains(&inner) {
+        return None;
+    }
+    let &(dots, body) = map.parent.get(&inner)?;
+    let &(tiles, outer) = map.parent.get(&body)?;
+    let invariant = |v: Value| match kernel.values[v].def {
+        ValueDef::Arg(block, _) => block == kernel.body,
+        ValueDef::Result(op, _) => map.block_of.get(&op) == Some(&kernel.body),
+    };
+    let bounds = kernel.ops[dots].operands[..3].iter().chain(&kernel.ops[tiles].operands[..3]);
+    let carries = kernel.ops[tiles].operands.len() > 3;
+    (outer == kernel.body && !carries && bounds.into_iter().all(|&v| invariant(v)))
+        .then_some(Turns { tiles, dots })
+}
+
+/// Stores of results of dots that the tensor-copy engine can make, with the ring that they go through.
+fn tensor_stores(
+    kernel: &mut Kernel,
+    dots: &HashMap<Op, (Operand, Operand)>,
+    groups: u32,
+) -> Vec<(Op, SharedType)> {
+    let shapes: HashSet<Shape> = dots.keys().filter_map(|&op| kernel.ty(kernel.result(op)).shape()).collect();
+    let mut stores = Vec::new();
+    let mut read: HashSet<Value> = HashSet::new();
+    let mut releases = false;
+    kernel.walk(kernel.body, &mut |op| {
+        let data = &kernel.ops[op];
+        match data.opcode {
+            Opcode::ViewStore { .. } => stores.push(op),
+            Opcode::ViewLoad { .. } | Opcode::ViewBase => {
+                read.insert(data.operands[0]);
+            }
+            Opcode::AtomicRmw { order, .. } | Opcode::AtomicCas { order, .. } => {
+                releases |= matches!(order, MemOrder::Release | MemOrder::AcqRel);
+            }
+            _ => {}
+        }
+    });
+    // What is released must have been stored, and a tensor store is not waited for.
+    if releases {
+        return Vec::new();
+    }
+    let num_warps = kernel.hints.num_warps;
+    let mut out = Vec::new();
+    for op in stores {
+        let data = &kernel.ops[op];
+        let (view, value) = (data.operands[0], *data.operands.last().expect("verified"));
+        let (Some(shape), Some(elem)) = (kernel.ty(value).shape(), kernel.ty(value).value_elem()) else {
+            continue;
+        };
+        let once = kernel.ty(view).as_view().is_some_and(|v| v.mutable) && !read.contains(&view);
+        if !shapes.contains(&shape)
+            || !once
+            || !matches!(elem, Elem::F16 | Elem::BF16 | Elem::F32 | Elem::I32)
+        {
+            continue;
+        }
+        // A warpgroup stores 64 rows of 128 bytes at a time, from one of two buffers.
+        let columns = (128 / (elem.bits() / 8)).min(shape.dims()[1]);
+        let part = Shape::new(&[wgmma::ROWS, columns]);
+        let Some(tile) = tensor_tile(kernel, view, part) else { continue };
+        if tile.order[..] != [1, 0] {
+            continue;
+        }
+        let Some(layout) = tile.slot_layout(part, elem.bits()) else { continue };
+        let layout = kernel.intern_layout(layout);
+        out.push((op, SharedType { elem, shape: part, slots: 2 * groups * num_warps / 4, layout }));
+    }
+    out
+}
+
+pub(super) fn slot_bytes(ring: &SharedType) -> u32 {
+    plan_shared_memory::slot_bytes(ring.shape.num_elements(), ring.elem.bits())
+}
+
+/// Shared memory kept for barriers and for small exchanges between threads.
+const RESERVE: u32 = 2048;
+
+/// Gives the rings of inner loops as many slots as are asked for and fit, all others one.
+fn choose_slots(
+    kernel: &Kernel,
+    gpu: &GpuFeatures,
+    map: &Map,
+    channels: &mut [Channel],
+    staging: u32,
+    most: u32,
+    accumulating: &HashSet<Block>,
+) -> Option<()> {
+    let wanted = |c: &Channel| {
+        let Opcode::For(hints) = kernel.ops[map.parent.get(&c.block)?.0].opcode else { return None };
+        Some(hints.stages.unwrap_or(kernel.hints.num_stages).min(most))
+    };
+    let holds_others = |block: Block| {
+        kernel.blocks[block].ops.iter().any(|&op| {
+            matches!(kernel.ops[op].opcode, Opcode::For(_))
+                && blocks(kernel, kernel.ops[op].regions[0])
+                    .iter()
+                    .any(|b| channels.iter().any(|c| c.block == *b))
+        })
+    };
+    let deep: Vec<bool> =
+        channels.iter().map(|c| map.parent.contains_key(&c.block) && !holds_others(c.block)).collect();
+    let fixed: u32 = channels.iter().zip(&deep).filter(|(_, d)| !**d).map(|(c, _)| c.bytes()).sum();
+    let one: u32 = channels.iter().zip(&deep).filter(|(_, d)| **d).map(|(c, _)| c.bytes()).sum();
+    let room = gpu.max_shared_bytes.checked_sub(fixed + staging + RESERVE)?;
+    let fit = room / one.max(1);
+    for (channel, deep) in channels.iter_mut().zip(deep) {
+        channel.slots = if deep { wanted(channel)?.min(fit) } else { 1 };
+        // An accumulating loop gives a slot back an iteration late.
+        let least = if accumulating.contains(&channel.block) { 2 } else { 1 };
+        if channel.slots < least {
+            return None;
+        }
+        channel.loads.iter_mut().for_each(|l| l.ring.slots = channel.slots);
+    }
+    Some(())
+}
+
+/// Used by [`super`] to say what a load of the producer moves.
+pub(super) fn ring_type(load: &Load) -> Type {
+    Type::Shared(load.ring)
+}

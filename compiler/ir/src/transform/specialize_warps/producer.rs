@@ -1,0 +1,120 @@
+//! The producer's region: the loops around the loads, with what addresses and bounds are computed by.
+
+use super::plan::{Load, Plan};
+use super::{Made, Place, at, carry_places};
+use crate::kernel::{Block, Kernel, Op, Value};
+use crate::op::{BinaryOp, LoopHints, Opcode};
+use crate::rewrite::{Mapping, clone_op, mapped};
+use crate::types::Elem;
+
+/// Builds the region. The kernel's own body is left as it is.
+pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
+    let region = kernel.add_block();
+    let mut producer = Producer { kernel, plan, made, map: Mapping::new() };
+    let body = producer.kernel.body;
+    let first = plan.channels[0].loads[0].op;
+    let mut places: Vec<Place> = Vec::new();
+    for _ in &plan.channels {
+        places.push(at(producer.kernel, region, first, Place::start));
+    }
+    producer.block(body, region, &mut places);
+    let end = producer.kernel.make_op(Opcode::Yield, [], [], producer.kernel.unknown_loc());
+    producer.kernel.append_op(region, end);
+    region
+}
+
+struct Producer<'a> {
+    kernel: &'a mut Kernel,
+    plan: &'a Plan,
+    made: &'a Made,
+    map: Mapping,
+}
+
+impl Producer<'_> {
+    /// Copies what the producer does of `from` to the end of `to`.
+    fn block(&mut self, from: Block, to: Block, places: &mut [Place]) {
+        for (position, op) in self.kernel.blocks[from].ops.clone().into_iter().enumerate() {
+            for c in self.plan.starting(from, position) {
+                self.fill(c, to, places);
+            }
+            if self.plan.needed.contains(&op) {
+                let copy = clone_op(self.kernel, op, &mut self.map);
+                self.kernel.append_op(to, copy);
+            } else if matches!(self.kernel.ops[op].opcode, Opcode::For(_)) {
+                let channels = self.plan.channels_in(self.kernel, op);
+                if !channels.is_empty() {
+                    self.for_loop(op, to, places, &channels);
+                }
+            }
+        }
+    }
+
+    fn for_loop(&mut self, op: Op, to: Block, places: &mut [Place], channels: &[usize]) {
+        let data = self.kernel.ops[op].clone();
+        let bounds: Vec<Value> = data.operands[..3].iter().map(|&v| mapped(&self.map, v)).collect();
+        let hints = LoopHints { stages: Some(1) };
+        let copy = self.kernel.make_op(Opcode::For(hints), bounds, [], data.loc);
+        let body = self.kernel.add_block();
+        self.kernel.ops[copy].regions.push(body);
+        let index = self.kernel.blocks[data.regions[0]].args[0];
+        let ty = self.kernel.ty(index);
+        let own_index = self.kernel.add_block_arg(body, ty);
+        self.map.insert(index, own_index);
+        let inside = carry_places(self.kernel, copy, places, channels);
+        let mut inner = places.to_vec();
+        for (&c, place) in channels.iter().zip(inside) {
+            inner[c] = place;
+        }
+        self.block(data.regions[0], body, &mut inner);
+        let yields: Vec<Value> = channels.iter().flat_map(|&c| [inner[c].slot, inner[c].phase]).collect();
+        let end = self.kernel.make_op(Opcode::Yield, yields, [], data.loc);
+        self.kernel.append_op(body, end);
+        self.kernel.append_op(to, copy);
+        for (i, &c) in channels.iter().enumerate() {
+            let results = &self.kernel.ops[copy].results;
+            places[c] = Place { slot: results[2 * i], phase: results[2 * i + 1] };
+        }
+    }
+
+    /// Fills the next slot of a channel.
+    fn fill(&mut self, c: usize, to: Block, places: &mut [Place]) {
+        let channel = &self.plan.channels[c];
+        let barriers = self.made.channels[c];
+        let place = places[c];
+        let bytes =
+            channel.loads.iter().map(|l| l.ring.shape.num_elements() as u32 * l.ring.elem.bits().max(8) / 8);
+        let bytes = bytes.sum();
+        at(self.kernel, to, channel.loads[0].op, |b| {
+            b.effect(Opcode::ChannelAcquire { bytes }, &[barriers, place.slot, place.phase]);
+        });
+        for load in &channel.loads {
+            self.load(load, barriers, place, to);
+        }
+        places[c] = at(self.kernel, to, channel.loads[0].op, |b| place.next(b, channel.slots));
+    }
+
+    fn load(&mut self, load: &Load, barriers: Value, place: Place, to: Block) {
+        let ring = self.made.rings[&load.op];
+        let operands = self.kernel.ops[load.op].operands.clone();
+        let map = &self.map;
+        at(self.kernel, to, load.op, |b| {
+            let mut all = vec![operands[0]];
+            all.extend(operands[1..].iter().map(|&v| mapped(map, v)));
+            all.extend([ring, place.slot, barriers]);
+            let axes = load.tile.axes.iter().map(|&a| a as u32).collect();
+            b.effect(Opcode::TensorLoad { cache: load.cache, axes }, &all);
+        });
+    }
+}
+
+/// Trips of a counted loop, as i32.
+pub(super) fn trips(b: &mut crate::builder::Builder<'_>, lo: Value, hi: Value, step: Value) -> Value {
+    let elem = b.kernel.ty(lo).value_elem().expect("verified");
+    let (zero, one) = (b.int(0, elem), b.int(1, elem));
+    let span = b.binary(BinaryOp::Sub, hi, lo);
+    let whole = b.binary(BinaryOp::Max, span, zero);
+    let less = b.binary(BinaryOp::Sub, step, one);
+    let up = b.binary(BinaryOp::Add, whole, less);
+    let trips = b.binary(BinaryOp::Div, up, step);
+    if elem == Elem::I32 { trips } else { b.cast(trips, Elem::I32) }
+}

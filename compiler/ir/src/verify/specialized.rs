@@ -1,0 +1,94 @@
+//! Attributes, operand types and result types of the operations that warp specialisation makes: channels, tensor copies, async dots.
+//!
+//! That a slot is read only after a wait, and a wait is followed by a release, is right by construction in what the pass makes; of text, the emulator
+//! reports it.
+
+use super::memory::{check_offsets, check_slot, check_view_tile};
+use super::signature::check_dot;
+use super::types::{same, scalar_of, tile};
+use super::{Check, ensure};
+use crate::op::*;
+use crate::types::{ChannelType, Elem, SharedType, Type};
+
+/// The counts of operands and results are already checked.
+pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
+    match opcode {
+        Opcode::WarpSpecialize(groups) => {
+            ensure!(matches!(groups.consumers, 1 | 2), "there are 1 or 2 groups of consumers");
+            Ok(())
+        }
+        Opcode::GroupIndex => scalar_of(r[0], Elem::I32, "the result"),
+        Opcode::ChannelAlloc => channel(r[0], "the result").map(drop),
+        Opcode::ChannelAcquire { .. } | Opcode::ChannelWait => {
+            channel(o[0], "the first operand")?;
+            scalar_of(o[1], Elem::I32, "the slot")?;
+            scalar_of(o[2], Elem::I32, "the phase")
+        }
+        Opcode::ChannelRelease => {
+            channel(o[0], "the first operand")?;
+            scalar_of(o[1], Elem::I32, "the slot")?;
+            scalar_of(o[2], Elem::I1, "the predicate")
+        }
+        Opcode::TensorLoad { axes, .. } => {
+            let rank = o.len() - 4;
+            let v = check_offsets(o[0], &o[1..1 + rank])?;
+            let buffer = check_slot(o[1 + rank], o[2 + rank])?;
+            let barriers = channel(o[3 + rank], "the last operand")?;
+            ensure!(
+                barriers.slots == buffer.slots,
+                "`{}` and `{}` differ in slots",
+                o[1 + rank],
+                o[3 + rank]
+            );
+            let ascend = axes.windows(2).all(|w| w[0] < w[1]) && axes.iter().all(|&a| a < u32::from(v.rank));
+            let fits = buffer.elem == v.elem && buffer.shape.rank() == axes.len() && ascend;
+            ensure!(fits, "a slot of `{}` does not hold a tile of `{}`", o[1 + rank], o[0]);
+            Ok(())
+        }
+        Opcode::TensorStore => {
+            let (rest, buffer) = o.split_at(o.len() - 1);
+            let (&value, offsets) = rest[1..].split_last().expect("counted");
+            let v = check_offsets(o[0], offsets)?;
+            ensure!(v.mutable, "`{}` cannot be stored to", o[0]);
+            check_view_tile(v, value)?;
+            let buffer = super::memory::shared(buffer[0], "the last operand")?;
+            ensure!(buffer.elem == v.elem, "`{}` does not go through buffers of {}", value, buffer.elem);
+            Ok(())
+        }
+        Opcode::AsyncDot { transpose_a, transpose_b, precision } => {
+            let (a, rest) = match o[0] {
+                Type::Shared(_) => {
+                    ensure!(o.len() == 5, "takes two buffers with slots, and an accumulator");
+                    (operand(check_slot(o[0], o[1])?, *transpose_a), &o[2..])
+                }
+                _ => {
+                    ensure!(o.len() == 4, "takes a tile, a buffer with a slot, and an accumulator");
+                    ensure!(!transpose_a, "a tile is not transposed here");
+                    (o[0].with_layout(None), &o[1..])
+                }
+            };
+            let b = operand(check_slot(rest[0], rest[1])?, *transpose_b);
+            check_dot(*precision, &[a, b, rest[2]], r)
+        }
+        Opcode::AsyncDotWait(_) => o.iter().zip(r).try_for_each(|(&from, &to)| {
+            tile(from, "an operand")?;
+            same(from, to, "operand and result differ")
+        }),
+        Opcode::TurnWait | Opcode::TurnPass => Ok(()),
+        _ => Err("no rule for this operation".to_owned()),
+    }
+}
+
+/// The tile that a buffer holds, for a dot.
+fn operand(buffer: SharedType, transpose: bool) -> Type {
+    let rank = buffer.shape.rank();
+    let mut perm: Vec<u32> = (0..rank as u32).collect();
+    if transpose && rank >= 2 {
+        perm.swap(rank - 1, rank - 2);
+    }
+    Type::tile(buffer.elem, buffer.shape.permute(&perm))
+}
+
+fn channel(ty: Type, what: &str) -> Result<ChannelType, String> {
+    ty.as_channel().ok_or_else(|| format!("{what} is a channel, not `{ty}`"))
+}
