@@ -28,6 +28,7 @@ mod memory;
 mod pack;
 mod stream;
 mod tensor;
+mod tensor_map;
 #[doc(hidden)]
 pub mod testing;
 

@@ -6,6 +6,7 @@
 use tegula_ir::artifact::{AbiSlot, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES};
 
 use crate::launch::{Arg, ArgValue};
+use crate::tensor_map::{EncodeTensorMap, Maps};
 
 /// The most bytes of parameters that a kernel can have (sm_70 and up, CUDA 12.1 and up).
 const MAX_BYTES: usize = 32_764;
@@ -15,6 +16,8 @@ const MAX_BYTES: usize = 32_764;
 pub(crate) struct Packing {
     slots: Vec<Slot>,
     bytes: usize,
+    /// Of a kernel that takes tensor maps.
+    maps: Option<Maps>,
 }
 
 /// A parameter and its place in the block.
@@ -26,8 +29,10 @@ struct Slot {
 }
 
 /// Blocks up to this size are packed on the stack; that is all but those of kernels with dozens of views.
-const ON_STACK: usize = 512;
-/// The size of most blocks. The stack is cleared at each launch, so it is worth knowing.
+const ON_STACK: usize = 2048;
+/// The size of blocks with four tensor maps. The stack is cleared at each launch, so sizes are worth knowing.
+const WITH_MAPS: usize = 640;
+/// The size of most blocks.
 const USUAL: usize = 128;
 
 /// Bytes that a slot takes, and its alignment. `None` for what does not exist.
@@ -65,7 +70,13 @@ impl Packing {
                 return Err(format!("its arguments take more than {MAX_BYTES} bytes"));
             }
         }
-        Ok(Packing { slots, bytes: offset })
+        let takes_maps = abi.iter().any(|slot| matches!(slot, AbiSlot::TensorMap { .. }));
+        Ok(Packing { slots, bytes: offset, maps: takes_maps.then(Maps::new) })
+    }
+
+    /// Does the kernel take tensor maps?
+    pub(crate) fn takes_tensor_maps(&self) -> bool {
+        self.maps.is_some()
     }
 
     /// Packs, and gives the block to `submit`. An error, beside those of `submit`, means code that was compiled for other arguments (a damaged
@@ -74,14 +85,17 @@ impl Packing {
     pub(crate) fn with_packed(
         &self,
         args: &[ArgValue<'_>],
+        encoder: &impl EncodeTensorMap,
         submit: impl FnOnce(&mut [u8]) -> Result<(), String>,
     ) -> Result<(), String> {
         if self.bytes <= USUAL {
-            self.pack_into(&mut [0; USUAL], args, submit)
+            self.pack_into(&mut [0; USUAL], args, encoder, submit)
+        } else if self.bytes <= WITH_MAPS {
+            self.pack_into(&mut [0; WITH_MAPS], args, encoder, submit)
         } else if self.bytes <= ON_STACK {
-            self.pack_into(&mut [0; ON_STACK], args, submit)
+            self.pack_into(&mut [0; ON_STACK], args, encoder, submit)
         } else {
-            self.pack_into(&mut vec![0; self.bytes], args, submit)
+            self.pack_into(&mut vec![0; self.bytes], args, encoder, submit)
         }
     }
 
@@ -90,17 +104,37 @@ impl Packing {
         &self,
         room: &mut [u8],
         args: &[ArgValue<'_>],
+        encoder: &impl EncodeTensorMap,
         submit: impl FnOnce(&mut [u8]) -> Result<(), String>,
     ) -> Result<(), String> {
         let block = &mut room[..self.bytes];
-        self.pack(args, block)?;
+        self.pack(args, encoder, block)?;
         submit(block)
     }
 
-    fn pack(&self, args: &[ArgValue<'_>], block: &mut [u8]) -> Result<(), String> {
-        for slot in &self.slots {
-            let packed = value(&slot.what, args)
-                .is_some_and(|v| put_value(block, slot.offset as usize, v, slot.bytes));
+    fn pack(
+        &self,
+        args: &[ArgValue<'_>],
+        encoder: &impl EncodeTensorMap,
+        block: &mut [u8],
+    ) -> Result<(), String> {
+        for (index, slot) in self.slots.iter().enumerate() {
+            let packed = match (&slot.what, &self.maps) {
+                (AbiSlot::TensorMap { param, map }, Some(maps)) => {
+                    let encoded = match args.get(*param as usize).map(|arg| &arg.0) {
+                        Some(Arg::View(view)) => maps.get(index, view, map, encoder),
+                        _ => None,
+                    };
+                    match encoded {
+                        Some(Ok(encoded)) => put(block, slot.offset as usize, encoded.0),
+                        Some(Err(message)) => return Err(undescribed(*param, message)),
+                        None => false,
+                    }
+                }
+                (what, _) => {
+                    value(what, args).is_some_and(|v| put_value(block, slot.offset as usize, v, slot.bytes))
+                }
+            };
             if !packed {
                 return Err(not_there(&slot.what));
             }
@@ -129,13 +163,18 @@ fn value(slot: &AbiSlot, args: &[ArgValue<'_>]) -> Option<u64> {
             Arg::Scalar(s) if s.elem == elem => Some(s.bits),
             _ => None,
         },
-        AbiSlot::TensorMap { .. } => None,
+        AbiSlot::TensorMap { .. } => None, // is no value
     }
 }
 
 #[cold]
 fn not_there(slot: &AbiSlot) -> String {
     format!("the compiled code wants {slot:?}, which the arguments do not have")
+}
+
+#[cold]
+fn undescribed(param: u16, message: String) -> String {
+    format!("argument {param}: {message}, which the compiled code wants")
 }
 
 #[inline]
@@ -164,7 +203,10 @@ fn put_value(block: &mut [u8], offset: usize, value: u64, bytes: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensor_map::Scratch;
+    use crate::testing::Plain;
     use crate::{Device, TensorView};
+    use tegula_ir::artifact::TensorMapSpec;
     use tegula_ir::element::bf16;
     use tegula_ir::types::Elem;
 
@@ -183,7 +225,7 @@ mod tests {
         .unwrap();
         let mut block = Vec::new();
         packing
-            .with_packed(&args, |packed| {
+            .with_packed(&args, &Plain, |packed| {
                 block = packed.to_vec();
                 Ok(())
             })
@@ -191,6 +233,43 @@ mod tests {
         let mut expected = vec![1, 0, 0xfe, 0xff, 5, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
         expected.extend(0x1122_3344_5566_7788u64.to_le_bytes());
         assert_eq!(&block[..], &expected[..]);
+    }
+
+    #[test]
+    fn tensor_maps_stand_at_multiples_of_64() {
+        let device = Device::testing();
+        let matrix = TensorView::<bf16>::raw(&device, 0x4000, &[3, 5], &[1, 16]).unwrap();
+        let batch = TensorView::<f32>::raw(&device, 0x8000, &[7, 0, 64], &[640, 64, 1]).unwrap();
+        let args = [ArgValue::view(matrix, 2), ArgValue::view(batch, 3), ArgValue::scalar(9u8)];
+        let store = TensorMapSpec { store: true, ..TensorMapSpec::new(&[2, 0, 1], &[64, 2, 1]) };
+        let packing = Packing::new(&[
+            AbiSlot::Address { param: 0 },
+            AbiSlot::TensorMap { param: 0, map: TensorMapSpec::new(&[0, 1], &[8, 4]) },
+            AbiSlot::Scalar { param: 2, elem: Elem::U8 },
+            AbiSlot::TensorMap { param: 1, map: store },
+            AbiSlot::TensorMap { param: 1, map: TensorMapSpec::new(&[2, 1, 0], &[64, 2, 1]) },
+            AbiSlot::Dim { param: 0, axis: 1, bits: 32 },
+        ])
+        .unwrap();
+        let mut block = Vec::new();
+        packing
+            .with_packed(&args, &Plain, |packed| {
+                block = packed.to_vec();
+                Ok(())
+            })
+            .unwrap();
+        let words = |at: usize| -> Vec<u64> {
+            block[at..at + 88].as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect()
+        };
+        assert_eq!(words(0)[..8], [0x4000, 0, 0, 0, 0, 0, 0, 0]);
+        // The fastest axis first; strides in bytes.
+        assert_eq!(words(64), [0x4000, 3, 5, 1, 1, 1, 2, 32, 0, 0, 0]);
+        assert_eq!(block[192], 9);
+        // Without elements: one that is not the view's, others for loads and for stores.
+        let Scratch { zeros, sink } = Plain.scratch();
+        assert_eq!(words(256), [sink, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(words(384), [zeros, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!((&block[512..], zeros.abs_diff(sink) >= 16), (&[5, 0, 0, 0][..], true));
     }
 
     #[test]
@@ -205,12 +284,16 @@ mod tests {
             AbiSlot::Dim { param: 0, axis: 0, bits: 32 },
             AbiSlot::Scalar { param: 1, elem: Elem::F32 },
             AbiSlot::Scalar { param: 0, elem: Elem::I32 },
+            AbiSlot::TensorMap { param: 0, map: TensorMapSpec::new(&[0, 1], &[16, 1]) },
+            AbiSlot::TensorMap { param: 1, map: TensorMapSpec::new(&[0], &[16]) },
+            AbiSlot::TensorMap { param: 2, map: TensorMapSpec::new(&[0], &[16]) },
         ] {
-            let packed = Packing::new(&[slot]).unwrap().with_packed(&args, |_| Ok(()));
+            let packed = Packing::new(&[slot]).unwrap().with_packed(&args, &Plain, |_| Ok(()));
             assert!(packed.is_err(), "{slot:?}");
         }
         assert!(Packing::new(&[AbiSlot::Dim { param: 0, axis: 0, bits: 16 }]).is_err());
         assert!(Packing::new(&[AbiSlot::Scalar { param: 0, elem: Elem::I4 }]).is_err());
+        assert!(Packing::new(&[AbiSlot::TensorMap { param: 0, map: TensorMapSpec::new(&[], &[]) }]).is_err());
         assert!(Packing::new(&vec![AbiSlot::Address { param: 0 }; 5000]).is_err());
     }
 }

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::launch::{Arg, ArgValue};
 use crate::memory::Access;
 use crate::pack::Packing;
+use crate::tensor_map::{EncodeTensorMap, Place, Scratch, TensorMap, TiledTensor};
 
 /// Called with the grid and the packed arguments of each launch.
 pub type Submit = Arc<dyn Fn([u32; 3], &[u8]) + Send + Sync>;
@@ -203,10 +204,30 @@ impl Executable for TestKernel {
             });
             memory.collect()
         });
-        self.packing.with_packed(args, |block| {
+        self.packing.with_packed(args, &Plain, |block| {
             (self.submit)(config.grid, block);
             Ok(())
         })
+    }
+}
+
+/// Writes tensor maps as words: the address, then extents and strides (in bytes) of five axes.
+pub(crate) struct Plain;
+
+impl EncodeTensorMap for Plain {
+    fn encode(&self, tensor: &TiledTensor) -> Result<TensorMap, String> {
+        let Place { address, dims, strides } = tensor.place;
+        let mut map = TensorMap::EMPTY;
+        for (to, word) in
+            map.0.as_chunks_mut().0.iter_mut().zip([address].iter().chain(&dims).chain(&strides))
+        {
+            *to = word.to_le_bytes();
+        }
+        Ok(map)
+    }
+
+    fn scratch(&self) -> Scratch {
+        Scratch::at(ALIGNMENT / 2)
     }
 }
 

@@ -58,6 +58,9 @@ pub const TENSOR_MAP_ALIGN: usize = 64;
 /// The most dimensions of a tensor map.
 pub const TENSOR_MAP_RANK: usize = 5;
 
+/// Strides of a tensor map, in bytes, are less than this.
+pub const MAX_TENSOR_MAP_STRIDE: usize = 1 << 40;
+
 /// How shared memory holds the box of a tensor map: 16-byte chunks, exchanged within spans of 32, 64 or 128 bytes by exclusive or with
 /// higher address bits (PTX ISA, "Swizzling modes"). The box must not be wider than the span along its fastest axis.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -94,8 +97,8 @@ impl TensorSwizzle {
 /// The rest is fixed: elements of the view's type (`i1` as bytes), none left out, not interleaved; what is outside of the view reads as zero bits and
 /// is not stored. The map of a view without elements is one that every access is outside of, or reads a zero.
 ///
-/// The code generator asks for a map only where the facts of the launch say that the view's address is a multiple of 16 bytes, that the stride of `order[0]` is
-/// 1 (`unit_stride`), and that all other strides are multiples of 16 bytes (`stride_divisible`). The run time refuses a launch with a view that is otherwise.
+/// The code generator asks for a map only where the facts of the launch promise that there is one: [`tensor_map`](crate::kernel::ParamFacts::tensor_map), an
+/// address that is a multiple of 16 bytes (`align`), and `order[0]` is `unit_stride`. The run time refuses a launch with a view that is otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TensorMapSpec {
     /// The rank of the view: 1 to [`TENSOR_MAP_RANK`].

@@ -107,6 +107,9 @@ pub struct ParamFacts {
     /// For small views: the dimensions whose stride, in bytes, times [`SMALL_EXTENT`] does not fit in 31 bits. A tile that begins at a negative
     /// offset may then have elements inside the view that are further from its start than small numbers can say.
     pub long_strides: SmallVec<[u32; 4]>,
+    /// For views: a tensor map can describe it, if its address is a multiple of 16 bytes ([`ParamFacts::align`]): 1 to 5 dimensions, of which
+    /// `unit_stride` is one and the strides of the others are multiples of 16 bytes below 2^40; extents fit in 31 bits.
+    pub tensor_map: bool,
     /// An integer scalar's value, if the code is specialised on it (only done for 1).
     pub value: Option<i64>,
 }

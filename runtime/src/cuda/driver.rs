@@ -7,6 +7,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult, 
 
 use crate::device::{Properties, lock};
 use crate::error::Error;
+use crate::tensor_map::Scratch;
 
 /// Loads and initialises the driver, once.
 fn start() -> Result<(), Error> {
@@ -82,6 +83,8 @@ pub(super) struct Context {
     ordinal: usize,
     /// The names of the kernels loaded so far, by number.
     kernels: Mutex<Vec<Arc<str>>>,
+    /// Memory for tensor maps of empty views: [`Context::scratch`].
+    scratch: Mutex<Option<sys::CUdeviceptr>>,
 }
 
 // SAFETY: a context is a handle that the driver lets all threads use.
@@ -103,7 +106,14 @@ impl Context {
         let device = device::get(ordinal as i32).map_err(failed("cuDeviceGet"))?;
         // SAFETY: the device is from `device::get`.
         let raw = unsafe { primary_ctx::retain(device) }.map_err(failed("cuDevicePrimaryCtxRetain"))?;
-        let context = Context { raw, device, name: name.clone(), ordinal, kernels: Mutex::default() };
+        let context = Context {
+            raw,
+            device,
+            name: name.clone(),
+            ordinal,
+            kernels: Mutex::default(),
+            scratch: Mutex::default(),
+        };
         context.bind()?;
         Ok(context)
     }
@@ -144,6 +154,42 @@ impl Context {
         lock(&self.kernels).get(number as usize).cloned()
     }
 
+    /// The memory of [`Scratch`], allocated when the first kernel asks for it; that may be while a stream records, which must not record it.
+    pub(super) fn scratch(&self) -> Result<Scratch, Error> {
+        let mut scratch = lock(&self.scratch);
+        let address = match *scratch {
+            Some(address) => address,
+            None => {
+                self.bind()?;
+                *scratch.insert(self.new_scratch()?)
+            }
+        };
+        Ok(Scratch::at(address))
+    }
+
+    /// Zeros, on a stream of their own: work on the default stream would disturb recordings of other libraries. The context must be current.
+    fn new_scratch(&self) -> Result<sys::CUdeviceptr, Error> {
+        use result::{free_sync, malloc_sync, memset_d8_async, stream};
+        let failed = |call| move |e: DriverError| self.error(call, e.0, None);
+        // SAFETY: the context is current; nobody uses the memory yet.
+        let address = unsafe { malloc_sync(Scratch::BYTES) }.map_err(failed("cuMemAlloc"))?;
+        let zero = || {
+            let stream = stream::create(stream::StreamKind::NonBlocking)?;
+            // SAFETY: the memory has as many bytes; the stream is alive until it has been waited for.
+            unsafe {
+                let set = memset_d8_async(address, 0, Scratch::BYTES, stream);
+                let waited = stream::synchronize(stream);
+                let _ = stream::destroy(stream);
+                set.and(waited)
+            }
+        };
+        zero().map(|()| address).map_err(|e| {
+            // SAFETY: allocated above, given to nobody.
+            let _ = unsafe { free_sync(address) };
+            self.error("cuMemsetD8Async", e.0, None)
+        })
+    }
+
     /// Turns a code into an error of this device.
     #[inline]
     pub(super) fn check(&self, call: &'static str, code: CUresult) -> Result<(), Error> {
@@ -179,6 +225,10 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if let (Some(scratch), Ok(())) = (*lock(&self.scratch), self.bind()) {
+            // SAFETY: allocated in `scratch`; kernels, which may use it, hold the context, so they are gone.
+            let _ = unsafe { result::free_sync(scratch) };
+        }
         // SAFETY: retained in `open`; whatever was made in the context holds it, so it is gone.
         let _ = unsafe { primary_ctx::release(self.device) };
     }

@@ -11,6 +11,7 @@ use tegula_ir::artifact::{CompiledKernel, ResourceReport};
 
 use super::driver::{Context, explain, words};
 use super::stream::CudaStream;
+use super::tensor_map::Encoder;
 use crate::backend::{Executable, LaunchConfig, RawStream};
 use crate::launch::ArgValue;
 use crate::pack::Packing;
@@ -50,6 +51,7 @@ pub(super) struct CudaKernel {
     /// The number of its name.
     number: u32,
     packing: Packing,
+    encoder: Encoder,
     threads: u32,
     shared_bytes: u32,
     cluster: u32,
@@ -72,6 +74,10 @@ impl CudaKernel {
                 kernel.shared_bytes
             ));
         }
+        let encoder = match packing.takes_tensor_maps() {
+            true => Encoder::new(&context).map_err(|e| e.to_string())?,
+            false => Encoder::without_scratch(),
+        };
         let module = Module { raw: load_module(&kernel)?, context };
         let entry =
             CString::new(kernel.entry.as_str()).map_err(|_| "its name contains a zero byte".to_owned())?;
@@ -85,6 +91,7 @@ impl CudaKernel {
             module,
             number,
             packing,
+            encoder,
             threads: kernel.threads,
             shared_bytes: kernel.shared_bytes,
             cluster: kernel.cluster.max(1),
@@ -129,7 +136,7 @@ impl Executable for CudaKernel {
         }
         self.module.context.bind().map_err(|e| e.to_string())?;
         stream.launching(self.number);
-        self.packing.with_packed(args, |block| self.submit(block, config.grid, stream))
+        self.packing.with_packed(args, &self.encoder, |block| self.submit(block, config.grid, stream))
     }
 
     fn report(&self) -> Option<&ResourceReport> {

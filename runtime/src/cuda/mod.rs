@@ -10,6 +10,7 @@ mod interop;
 mod kernel;
 mod memory;
 mod stream;
+mod tensor_map;
 
 use std::sync::Arc;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tegula_emulator::{Launch, Module, Outcome, ReportKind};
 use tegula_ir::artifact::CompiledKernel;
 
+use super::tensor_map::Encoder;
 use super::{Emulation, Shared};
 use crate::backend::{Executable, LaunchConfig, RawStream};
 use crate::device::lock;
@@ -18,6 +19,7 @@ use crate::pack::Packing;
 pub(super) struct EmulatedKernel {
     program: Arc<Program>,
     packing: Packing,
+    encoder: Encoder,
 }
 
 struct Program {
@@ -53,6 +55,10 @@ impl EmulatedKernel {
         let module = shared
             .change(|memory| Module::load(&kernel.ptx, memory))
             .map_err(|e| format!("the emulator does not take its PTX: {e}"))?;
+        let encoder = match packing.takes_tensor_maps() {
+            true => Encoder::new(shared.scratch()),
+            false => Encoder::without_scratch(),
+        };
         let program = Program {
             module,
             shared,
@@ -62,7 +68,7 @@ impl EmulatedKernel {
             shared_bytes: kernel.shared_bytes,
             cluster: kernel.cluster.max(1),
         };
-        Ok(EmulatedKernel { program: Arc::new(program), packing })
+        Ok(EmulatedKernel { program: Arc::new(program), packing, encoder })
     }
 }
 
@@ -127,7 +133,7 @@ impl Executable for EmulatedKernel {
     ) -> Result<(), String> {
         let stream = ImmediateStream::of(stream).map_err(|e| e.to_string())?;
         let (grid, arguments) = (config.grid, describe(args));
-        self.packing.with_packed(args, |block| {
+        self.packing.with_packed(args, &self.encoder, |block| {
             if !stream.is_recording() {
                 return self.program.run(grid, block, &arguments);
             }

@@ -6,9 +6,10 @@
 
 mod kernel;
 mod settings;
+mod tensor_map;
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use tegula_emulator::{GlobalMemory, MemoryError};
 
@@ -18,6 +19,7 @@ use crate::backend::{Backend, Code, Executable, RawMemory, RawStream};
 use crate::device::Properties;
 use crate::error::Error;
 use crate::immediate::ImmediateStream;
+use crate::tensor_map::Scratch;
 use kernel::EmulatedKernel;
 
 const KIB: usize = 1024;
@@ -79,7 +81,10 @@ pub(crate) fn open(name: &str, target: &str) -> Result<Box<dyn Backend>, Error> 
         memory: model.memory,
     };
     let settings = Mutex::new(Emulation::from_environment()?);
-    Ok(Box::new(Emulated { properties, shared: Arc::new(Shared { memory: RwLock::default(), settings }) }))
+    Ok(Box::new(Emulated {
+        properties,
+        shared: Arc::new(Shared { memory: RwLock::default(), settings, scratch: OnceLock::new() }),
+    }))
 }
 
 struct Emulated {
@@ -91,9 +96,21 @@ struct Emulated {
 struct Shared {
     memory: RwLock<GlobalMemory>,
     settings: Mutex<Emulation>,
+    scratch: OnceLock<Scratch>,
 }
 
 impl Shared {
+    /// Memory for tensor maps of empty views.
+    fn scratch(&self) -> Scratch {
+        let new = || {
+            let zeros = [0; Scratch::BYTES];
+            Scratch::at(
+                self.change(|memory| memory.allocate_from(&zeros, "what stands for views without elements")),
+            )
+        };
+        *self.scratch.get_or_init(new)
+    }
+
     /// The memory as it is now, for work that may take long.
     fn memory(&self) -> GlobalMemory {
         self.memory.read().unwrap_or_else(PoisonError::into_inner).clone()

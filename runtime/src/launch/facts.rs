@@ -5,6 +5,7 @@
 //! else the key says. Those of a view's shape and strides are found when the view is made, not when it is launched with.
 
 use smallvec::SmallVec;
+use tegula_ir::artifact::{MAX_TENSOR_MAP_STRIDE, TENSOR_MAP_RANK};
 use tegula_ir::kernel::{ParamFacts, SMALL_EXTENT};
 use tegula_ir::types::Elem;
 
@@ -43,6 +44,8 @@ const RANK: u32 = 48;
 const KIND: u32 = 56;
 /// The memory may be written.
 const MUTABLE: u32 = 58;
+/// A tensor map can describe the view, if its address is aligned.
+const TENSOR_MAP: u64 = 1 << 59;
 
 /// The facts of an argument and its type. Of a view, the rank is what its parameter asks for, which a launch checks first.
 #[inline]
@@ -109,7 +112,21 @@ fn layout_bits(layout: &Layout, bytes: usize) -> u64 {
     if fits && last.saturating_add(1).saturating_mul(bytes) <= i32::MAX as usize {
         bits |= SMALL | long;
     }
+    if tensor_map(layout, bytes, bits) {
+        bits |= TENSOR_MAP;
+    }
     bits
+}
+
+/// Can a tensor map describe the layout? Follows from the other facts, but for huge extents and strides: no kernel is compiled twice for it.
+fn tensor_map(layout: &Layout, bytes: usize, bits: u64) -> bool {
+    let unit = (bits >> UNIT_AXIS & 0xf) as usize;
+    let others = (0..layout.rank()).filter(|axis| axis + 1 != unit);
+    (1..=TENSOR_MAP_RANK).contains(&layout.rank())
+        && unit != 0
+        && layout.dims().iter().all(|&dim| dim <= i32::MAX as usize)
+        && others.clone().all(|axis| bits & 1 << (BYTE_STRIDES as usize + axis) != 0)
+        && others.clone().all(|axis| layout.strides()[axis] * bytes < MAX_TENSOR_MAP_STRIDE)
 }
 
 /// The facts that the bits of an argument stand for.
@@ -120,6 +137,7 @@ pub(crate) fn expand(bits: u64, arg: &ArgValue<'_>) -> ParamFacts {
         align: if has(ALIGNED) { DIVISOR as u32 } else { 0 },
         divisible: if has(DIVISIBLE) { DIVISOR as u32 } else { 0 },
         small: has(SMALL),
+        tensor_map: has(TENSOR_MAP),
         value: has(ONE).then_some(1),
         unit_stride: match bits >> UNIT_AXIS & 0xf {
             0 => None,
@@ -188,6 +206,19 @@ mod tests {
         assert!(view_facts::<u8>(0, &[8, 8], &[edge, 1]).long_strides.is_empty());
         assert_eq!(view_facts::<u8>(0, &[8, 8], &[edge + 1, 1]).long_strides[..], [0]);
         assert!(view_facts::<u8>(0, &[1 << 20, 1 << 20], &[1 << 20, 1]).long_strides.is_empty(), "not small");
+    }
+
+    #[test]
+    fn what_a_tensor_map_can_describe() {
+        let is = |shape: &[usize], strides: &[usize]| view_facts::<bf16>(0, shape, strides).tensor_map;
+        assert!(is(&[100, 37], &[40, 1]) && is(&[37, 100], &[1, 40]) && is(&[5], &[1]));
+        assert!(is(&[0, 64], &[64, 1]), "without elements");
+        assert!(is(&[3, 8, 4, 5, 64], &[0, 8, 64, 16, 1]), "strides of 0, and rows that overlap");
+        assert!(!is(&[100, 37], &[36, 1]), "72 bytes");
+        assert!(!is(&[100, 37], &[80, 2]) && !is(&[], &[]), "no unit stride");
+        assert!(!is(&[2, 2, 2, 2, 2, 64], &[64, 64, 64, 64, 64, 1]), "six dimensions");
+        assert!(is(&[2, 64], &[(1 << 39) - 8, 1]) && !is(&[2, 64], &[1 << 39, 1]), "a stride of 2^40 bytes");
+        assert!(is(&[(1 << 31) - 1], &[1]) && !is(&[1 << 31], &[1]), "coordinates have 31 bits");
     }
 
     #[test]

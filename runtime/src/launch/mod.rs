@@ -32,7 +32,7 @@ use std::marker::PhantomData;
 use tegula_ir::artifact::ResourceReport;
 use tegula_ir::kernel::{Kernel, KernelHints};
 
-pub(crate) use args::Arg;
+pub(crate) use args::{Arg, ViewArg};
 pub use args::{ArgValue, IntoArg};
 pub use grid::{Extent, Grid};
 pub(crate) use key::Key;

@@ -176,6 +176,7 @@ impl<'s> Parser<'s> {
             unit_stride: self.number(&mut a, "unit_stride")?,
             small: self.flag(&mut a, "small")?,
             long_strides: self.numbers(&mut a, "long_strides")?.unwrap_or_default().into(),
+            tensor_map: self.flag(&mut a, "tensor_map")?,
             value: self.number(&mut a, "value")?,
         };
         self.finish(a)?;

@@ -482,6 +482,7 @@ fn fact_attrs(facts: &ParamFacts) -> Attrs {
         .option("unit_stride", facts.unit_stride)
         .flag("small", facts.small)
         .list("long_strides", &facts.long_strides)
+        .flag("tensor_map", facts.tensor_map)
         .option("value", facts.value)
         .0
 }

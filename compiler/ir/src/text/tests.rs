@@ -7,7 +7,7 @@ use crate::op::{Literal, Opcode};
 use crate::types::{Elem, Shape, Type};
 
 /// Every operation that needs no layout, with attributes at and off their defaults, as the printer writes it.
-const EVERY_OPERATION: &str = r#"kernel @everything(%x: view<?x?xbf16> {align = 16, stride_divisible = [8, 1], dim_divisible = [1, 8], unit_stride = 1, small, long_strides = [0]}, %y: view_mut<?x?xbf16>, %p: ptr<f32>, %n: i32 {divisible = 16}, %one: i64 {value = 1}) hints {num_warps = 8, num_stages = 2, max_registers = 168, min_ctas = 2} {
+const EVERY_OPERATION: &str = r#"kernel @everything(%x: view<?x?xbf16> {align = 16, stride_divisible = [8, 1], dim_divisible = [1, 8], unit_stride = 1, small, long_strides = [0], tensor_map}, %y: view_mut<?x?xbf16>, %p: ptr<f32>, %n: i32 {divisible = 16}, %one: i64 {value = 1}) hints {num_warps = 8, num_stages = 2, max_registers = 168, min_ctas = 2} {
   %0 = program_id 0 : i32
   %1 = num_programs 2 : i32
   %2 = iota -3 : tile<8xi32>

@@ -5,6 +5,7 @@ use cranelift_entity::EntitySet;
 use super::regions::check_in_combine;
 use super::types::{check_layout, check_type};
 use super::{Check, VerifyError, check_op, ensure};
+use crate::artifact::TENSOR_MAP_RANK;
 use crate::kernel::{Block, Kernel, Op, Param, Value, ValueDef};
 use crate::numerics::is_representable;
 use crate::op::{Literal, Opcode};
@@ -194,6 +195,10 @@ fn check_param(kernel: &Kernel, param: &Param) -> Check {
     ensure!(
         long.is_empty() || facts.small && long.iter().all(|&d| (d as usize) < rank),
         "%{name}: long_strides are dimensions of a small view"
+    );
+    ensure!(
+        !facts.tensor_map || facts.unit_stride.is_some() && rank <= TENSOR_MAP_RANK,
+        "%{name}: tensor_map is for views of at most {TENSOR_MAP_RANK} dimensions with a unit_stride"
     );
     Ok(())
 }
