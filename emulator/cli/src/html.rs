@@ -236,7 +236,10 @@ impl<'a> Listings<'a> {
         let program = results.module.program();
         let ends: Vec<usize> = program.source.match_indices('\n').map(|(at, _)| at).collect();
         let mut origins = BTreeMap::new();
-        for place in program.functions.iter().flat_map(|f| &f.places) {
+        // The last instruction of a function is the return that nobody has written.
+        for place in
+            program.functions.iter().filter_map(|f| f.places.split_last()).flat_map(|(_, written)| written)
+        {
             if let Some(loc) = place.loc {
                 let line = 1 + ends.partition_point(|&end| end < place.span.start as usize) as u32;
                 origins.insert(line, (loc.file, loc.line));
@@ -294,7 +297,7 @@ impl<'a> Listings<'a> {
         let counts = self.by_source.iter().filter(|(key, _)| key.0 == file).map(|(_, count)| count);
         let (head, most) = columns(counts);
         let mut out = format!(
-            "<div class=\"scroll\"><table class=\"code\"><tr>{head}<th>line</th><th colspan=\"2\">{}</th></tr>\n",
+            "<div class=\"scroll\"><table class=\"code\"><tr>{head}<th>line</th><th class=\"text\" colspan=\"2\">{}</th></tr>\n",
             escape(name)
         );
         let mut skipping = false;
@@ -337,7 +340,7 @@ impl<'a> Listings<'a> {
     fn ptx(&self) -> String {
         let (head, most) = columns(self.by_ptx.values());
         let mut out = format!(
-            "<div class=\"scroll\"><table class=\"code\"><tr>{head}<th>line</th><th>PTX</th><th>source</th></tr>\n"
+            "<div class=\"scroll\"><table class=\"code\"><tr>{head}<th>line</th><th class=\"text\">PTX</th><th>source</th></tr>\n"
         );
         for (number, code) in (1u32..).zip(self.program.source.lines()) {
             let notes = self.notes(|place| place.ptx_line == number);

@@ -44,9 +44,23 @@ pub(super) fn scalar(c: &Convert, f: &mut Frame, d: Slot, a: Slot, exec: u32) {
                 u64::from(part(a) | part(a >> 8) << 16)
             })
         }
+        // The host's own conversions round to nearest, clamp, and make 0 of NaN, as PTX has it where nothing is wider than 32 bits.
+        (Type::F32, Type::U32) if plain(c) => a.map(|a| u64::from((a as u32 as f32).to_bits())),
+        (Type::F32, Type::S32) if plain(c) => a.map(|a| u64::from((a as u32 as i32 as f32).to_bits())),
+        (Type::S32, Type::F32) if c.rounding == Rounding::Zero && c.register_bits == 32 => {
+            a.map(|a| u64::from(f32::from_bits(a as u32) as i32 as u32))
+        }
+        (Type::U32, Type::F32) if c.rounding == Rounding::Zero && c.register_bits == 32 => {
+            a.map(|a| u64::from(f32::from_bits(a as u32) as u32))
+        }
         (to, from) => a.map(|a| one(c, to, from, a)),
     };
     f.write(d, exec, &out);
+}
+
+/// To nearest, and nothing else?
+fn plain(c: &Convert) -> bool {
+    c.rounding == Rounding::NearestEven && !(c.relu || c.satfinite || c.sat)
 }
 
 /// `cvt.to.f32 d, a, b`: `a` is the upper half.
@@ -183,6 +197,40 @@ fn sign_bit(to: Type) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_host_converts_as_the_long_way_does() {
+        let mut f = Frame::new(0, 3, 2);
+        let (a, d) = (Slot(1), Slot(2));
+        // Around powers of two, where rounding and clamping happen, of either sign.
+        let edges = (0..32).flat_map(|bit| [-1i64, 0, 1, 2].map(|by| (1i64 << bit) + by));
+        let integers = edges.flat_map(|x| [x, -x, 3 * x / 2]).map(|x| x as u32);
+        let floats = integers.clone().map(|x| (x as i32 as f32 * 0.75).to_bits());
+        let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e10, -1e10, -0.0, 0.99, -0.99, 1e-40];
+        let patterns: Vec<u32> = integers.chain(floats).chain(special.map(f32::to_bits)).collect();
+        for (to, from) in
+            [(Type::F32, Type::U32), (Type::F32, Type::S32), (Type::S32, Type::F32), (Type::U32, Type::F32)]
+        {
+            let rounding = if to == Type::F32 { Rounding::NearestEven } else { Rounding::Zero };
+            let c = Convert {
+                to,
+                from,
+                rounding,
+                integral: false,
+                ftz: false,
+                sat: false,
+                satfinite: false,
+                relu: false,
+                register_bits: 32,
+            };
+            for &x in &patterns {
+                f.write(a, 1, &[u64::from(x); 32]);
+                scalar(&c, &mut f, d, a, 1);
+                let quick = f.read(d, 1)[0];
+                assert_eq!(quick, one(&c, to, from, x.into()), "{from:?} {x:#x} to {to:?}");
+            }
+        }
+    }
 
     #[test]
     fn the_short_way_to_bf16_is_the_long_one() {

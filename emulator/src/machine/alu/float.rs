@@ -117,12 +117,29 @@ fn binary_loop(op: FloatBinary, ty: Type, mode: FloatMode, a: &Lanes, b: &Lanes,
             out[i] = g(a[i], b[i]);
         }
     };
+    let plain = !mode.nan && !mode.xorsign;
     let nearest = mode.rounding == Rounding::NearestEven;
     match (ty, op) {
         // The hot ones, as loops that the compiler can vectorise.
         (Type::F32, FloatBinary::Add) if nearest => {
             for i in 0..32 {
                 out[i] = output(input(a[i], mode.ftz) + input(b[i], mode.ftz), mode);
+            }
+        }
+        (Type::F32, FloatBinary::Sub) if nearest => {
+            for i in 0..32 {
+                out[i] = output(input(a[i], mode.ftz) - input(b[i], mode.ftz), mode);
+            }
+        }
+        (Type::F32, FloatBinary::Min) if plain => {
+            for i in 0..32 {
+                out[i] = output(lesser(input(a[i], mode.ftz), input(b[i], mode.ftz)), mode);
+            }
+        }
+        (Type::F32, FloatBinary::Max) if plain => {
+            for i in 0..32 {
+                // The greater one is the lesser one of the opposites.
+                out[i] = output(-lesser(-input(a[i], mode.ftz), -input(b[i], mode.ftz)), mode);
             }
         }
         (Type::F32, FloatBinary::Mul) if nearest => {
@@ -181,6 +198,18 @@ fn quotient(x: f32, y: f32, mode: Rounding) -> f64 {
 /// Of two numbers, is `a` the greater one (or the lesser)? −0 is less than +0.
 fn goes_first(max: bool, a: f64, b: f64) -> bool {
     if max { a > b || (a == b && a.is_sign_positive()) } else { a < b || (a == b && a.is_sign_negative()) }
+}
+
+/// As [`min_max`] without modifiers, without branches: the pattern of an f32 that is no NaN is a number of sign and magnitude.
+#[inline]
+fn lesser(x: f32, y: f32) -> f32 {
+    let key = |x: f32| {
+        let bits = x.to_bits() as i32;
+        bits ^ (bits >> 31 & i32::MAX)
+    };
+    let least = if key(x) <= key(y) { x } else { y };
+    let least = if x.is_nan() { y } else { least };
+    if y.is_nan() { x } else { least }
 }
 
 /// PTX ISA, "min": −0 is less than +0; a NaN is left out, or wins with `.NaN`.
