@@ -4,8 +4,8 @@
 //! rows and columns without bank conflicts. A tile may take several boxes: a box is no wider than a swizzle's span (128 bytes at most) along its
 //! fastest axis, and 256 elements along any.
 //!
-//! Legal are tiles of parameters (a map is made by the launch) whose facts promise what the hardware asks for: 16-byte aligned, one axis with stride 1, all other
-//! strides multiples of 16 bytes.
+//! Legal are tiles of parameters (a map is made by the launch) whose facts promise what the hardware asks for
+//! ([`ParamFacts::tensor_map`](crate::kernel::ParamFacts::tensor_map)), 16-byte aligned.
 
 use smallvec::SmallVec;
 
@@ -15,7 +15,7 @@ use crate::layout::{LinearLayout, SwizzleMode, TileDims, tma_swizzled};
 use crate::op::Opcode;
 use crate::types::{Shape, SharedType};
 
-/// What the hardware asks of addresses and strides, in bytes.
+/// What the hardware asks of addresses, in bytes.
 const ALIGN: u32 = 16;
 /// The widest box, in elements.
 const MAX_BOX: u32 = 256;
@@ -64,11 +64,7 @@ pub fn tensor_tile(kernel: &Kernel, view: Value, shape: Shape) -> Option<TensorT
     let facts = &kernel.params[param as usize].facts;
     let bytes = ty.elem.size_of()? as u32;
     let unit = facts.unit_stride? as usize;
-    let stride = |axis: usize| facts.stride_divisible.get(axis).copied().unwrap_or(1) * bytes;
-    let aligned = facts.align.is_multiple_of(ALIGN)
-        && facts.align > 0
-        && (0..rank).filter(|&a| a != unit).all(|a| stride(a).is_multiple_of(ALIGN));
-    if !aligned {
+    if !facts.tensor_map || facts.align == 0 || !facts.align.is_multiple_of(ALIGN) {
         return None;
     }
     // Rows are those of the last axis that has several; what has one only comes last.
