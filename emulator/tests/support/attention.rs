@@ -3,7 +3,7 @@
 use tegula_emulator::{GlobalMemory, Launch, Module, Options, Outcome};
 
 use super::gemm::{THREADS, bytes, read_bf16};
-use super::{Attention, D, Parameters, Random, head_map};
+use super::{Attention, D, Parameters, Random, head_map, relative_error};
 
 /// An attention kernel with tiles of 128 queries and 128 keys, for full and causal.
 pub struct AttentionKernel {
@@ -97,4 +97,26 @@ pub fn run_attention(
     let mut count = [0; 4];
     memory.read(counter, &mut count).unwrap();
     AttentionRun { outcome, out: read_bf16(&memory, po, q.len()), lse, counter: count, want }
+}
+
+/// Runs an attention in `ctas` persistent CTAs at most and compares it.
+pub fn check_attention(kernel: &AttentionKernel, shape: Attention, ctas: u32, options: &Options) {
+    let run = run_attention(kernel, kernel.source, shape, ctas, options);
+    let at = format!("{} {shape:?} seed {} {:?}", kernel.name, options.seed, options.timing);
+    let AttentionRun { outcome, out, lse, counter, want: (want, want_lse) } = run;
+    assert!(outcome.reports.is_empty(), "{at}: {}", outcome.reports[0]);
+    let error = relative_error(&out, &want);
+    // P and O are rounded to bf16, 2^-9 an element each, and P's errors average out over the keys.
+    assert!(error < 2f64.powi(-8), "{at}: relative error {error:.2e}");
+    for (got, want) in lse.into_iter().zip(want_lse) {
+        // f32 sums of 128 products: 2^-24 · 128 of scores up to about 10, and ex2.approx and lg2.approx, 2^-22.
+        assert!(got == want || (got - want).abs() < 1e-4, "{at}: log-sum-exp {got} instead of {want}");
+    }
+    assert_eq!(counter, [0; 4], "{at}: the last CTA resets the counter");
+}
+
+/// Shapes with a tail, rows without keys, groups of heads.
+pub fn shapes() -> [Attention; 3] {
+    let one = Attention { b: 1, sq: 128, sk: 128, h: 1, hk: 1, causal: false };
+    [one, Attention { sq: 200, sk: 333, h: 2, hk: 1, ..one }, Attention { b: 2, sq: 200, sk: 72, ..one }]
 }

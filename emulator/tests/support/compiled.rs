@@ -21,10 +21,11 @@ pub enum Arg {
     /// A buffer of so many random numbers.
     Buffer(Type, usize),
     U64(u64),
+    U8(u8),
     U32(u32),
     F32(f32),
 }
-use Arg::{Buffer, U32, U64};
+use Arg::{Buffer, U8, U32, U64};
 use Type::{Bf16, F16, I8};
 
 /// A kernel and its launch.
@@ -82,7 +83,7 @@ const fn dot(name: &'static str, source: &'static str, args: &'static [Arg]) -> 
 const ATTENTION: &[Arg] = args![(F16, 64, 64), (F16, 192, 64), (F16, 192, 64), (F16, 64, 64); U32(192)];
 
 /// All of them.
-pub const COMPILED: [Compiled; 9] = [
+pub const COMPILED: [Compiled; 12] = [
     dot("dot_f16_sm_80", fixture!("dot_f16_sm_80"), product!(F16, 64)),
     dot("dot_i8_sm_80", fixture!("dot_i8_sm_80"), product!(I8, 256)),
     dot("dot_tf32_sm_80", fixture!("dot_tf32_sm_80"), product!(Type::F32, 64)),
@@ -135,6 +136,86 @@ pub const COMPILED: [Compiled; 9] = [
         shared: 0,
         args: args![(Bf16, 3, 256), (Bf16, 3, 256);],
     },
+    Compiled {
+        name: "add_rms_norm",
+        entry: "add_rms_norm",
+        source: fixture!("add_rms_norm"),
+        grid: 3,
+        block: 32,
+        shared: 0,
+        args: &[
+            Buffer(Bf16, 3 * 256),
+            U32(3),
+            U32(256),
+            U32(256),
+            Buffer(Bf16, 3 * 256),
+            U32(3),
+            U32(256),
+            U32(256),
+            Buffer(Bf16, 256),
+            U32(256),
+            Buffer(Bf16, 3 * 256),
+            U32(3),
+            U32(256),
+            U32(256),
+            Arg::F32(1e-5),
+        ],
+    },
+    // A pipelined product in a loop over 3 blocks of rows.
+    Compiled {
+        name: "nested_loops_sm_80",
+        entry: "nested",
+        source: fixture!("nested_loops_sm_80"),
+        grid: 1,
+        block: 128,
+        shared: 24576,
+        args: &[
+            Buffer(F16, 128 * 256),
+            U64(128),
+            U64(256),
+            U64(256),
+            Buffer(F16, 256 * 64),
+            U64(256),
+            U64(64),
+            U64(64),
+            Buffer(Type::F32, 128 * 64),
+            U64(128),
+            U64(64),
+            U64(64),
+            U64(1),
+            U32(256),
+            U32(3),
+        ],
+    },
+    // Permutations, reductions, scans and gathers through shared memory.
+    Compiled {
+        name: "moves_sm_80",
+        entry: "moves_bf16_16_64_2",
+        source: fixture!("moves_sm_80"),
+        grid: 1,
+        block: 64,
+        shared: 2048,
+        args: &[
+            Buffer(Bf16, 32 * 128),
+            U64(32),
+            U64(128),
+            U64(128),
+            U64(1),
+            Buffer(Bf16, 16 * 64),
+            U64(16),
+            U64(64),
+            U64(64),
+            U64(1),
+            Buffer(Bf16, 64 * 16),
+            U64(64),
+            U64(16),
+            U64(16),
+            U64(1),
+            Buffer(Bf16, 64),
+            U32(3),
+            U8(1),
+        ],
+    },
 ];
 
 fn contents(ty: Type, count: usize, random: &mut Random) -> Vec<u8> {
@@ -160,6 +241,7 @@ pub fn run_compiled(kernel: &Compiled, source: &str, options: &Options) -> Outco
                 parameters.u64(memory.allocate_from(&bytes, &format!("argument {i}")))
             }
             U64(value) => parameters.u64(value),
+            U8(value) => parameters.push(&[value], 1),
             U32(value) => parameters.u32(value),
             Arg::F32(value) => parameters.u32(value.to_bits()),
         };

@@ -113,3 +113,12 @@ pub fn run_gemm(
     let error = relative_error(&read_bf16(&memory, pc, m * n), &gemm_reference(&a, &b, m, n, k));
     (outcome, error)
 }
+
+/// Runs it and checks the result, and that nothing is reported.
+pub fn check_gemm(kernel: &Gemm, shape: [usize; 3], ctas: u32, options: &Options) {
+    let (outcome, error) = run_gemm(kernel, kernel.source, shape, ctas, options);
+    let at = format!("{} {shape:?} seed {} {:?}", kernel.name, options.seed, options.timing);
+    assert!(outcome.reports.is_empty(), "{at}: {}", outcome.reports[0]);
+    // Rounding the output to bf16 is at most 2^-9 an element, 2^-9/√3 in the mean of all if errors are uniform; f32 sums add 1e-6.
+    assert!(error < 2f64.powi(-9), "{at}: relative error {error:.2e}");
+}

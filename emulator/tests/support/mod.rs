@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod attention;
+pub mod backward;
 pub mod compiled;
 pub mod gemm;
 pub mod kernels;
