@@ -58,4 +58,6 @@ mod documents {
     pub struct FromTriton;
     #[doc = include_str!("../docs/book/src/debugging.md")]
     pub struct Debugging;
+    #[doc = include_str!("../docs/book/src/emulated.md")]
+    pub struct Emulated;
 }

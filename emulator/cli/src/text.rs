@@ -10,6 +10,8 @@ use crate::run::Results;
 
 /// So many elements of a buffer are shown.
 const SHOWN: usize = 16;
+/// So many findings are printed: those behind them are most often of the same cause.
+const FINDINGS: usize = 10;
 /// So many lines are listed as the busiest.
 const BUSIEST: usize = 10;
 
@@ -84,11 +86,14 @@ fn outcome(plan: &Plan, results: &Results) -> String {
         "{findings}, {times}{}\n",
         if runs > 1 { format!(", in {bad} of them") } else { String::new() }
     );
-    for (report, schedule) in &results.findings {
+    for (report, schedule) in results.findings.iter().take(FINDINGS) {
         let _ = writeln!(out, "\n{report}");
         if runs > 1 {
             let _ = writeln!(out, "  first with {schedule}");
         }
+    }
+    if n > FINDINGS {
+        let _ = writeln!(out, "\n… and {} more: --json and --html have all", n - FINDINGS);
     }
     out.push('\n');
     for (buffer, address) in plan.buffers.iter().zip(&results.addresses) {
@@ -118,10 +123,7 @@ fn counters(results: &Results) -> String {
     let (counters, program) = (&results.counters, results.module.program());
     let total = counters.total();
     let seconds = results.elapsed.as_secs_f64();
-    let mut out = format!(
-        "\ncounted in the first run, {seconds:.2} s, {:.1} million instructions of warps a second\n\n",
-        total.warps as f64 / seconds / 1e6
-    );
+    let mut out = format!("\ncounted in the first run, which took {seconds:.2} s\n\n");
     let _ = writeln!(out, "{:<22}{:>14}{:>8}{:>16}", "instructions", "warps", "%", "threads a warp");
     let mut row = |name: &str, count: &InstructionCount| {
         let share = 100.0 * count.warps as f64 / total.warps.max(1) as f64;

@@ -144,6 +144,38 @@ fn a_kernel_run_from_flags_and_files() {
     assert_eq!((z[5], z[127], z[128]), (11.0, 255.0, 129.0));
 }
 
+/// The page of the book, "Debug a kernel without a GPU": its kernel is clean, and the broken one is reported at the lines that it shows.
+#[test]
+fn the_book_shows_what_is_printed() {
+    let page = include_str!("../../../docs/book/src/emulated.md");
+    let source = std::fs::read_to_string(fixture("matmul/src/main.rs")).expect("the fixture");
+    let kernel =
+        page.split("```rust,ignore\n").nth(1).and_then(|rest| rest.split("```").next()).expect("the kernel");
+    assert!(source.contains(kernel), "the page shows another kernel than {source}");
+
+    let (ptx, launch) = (fixture("matmul/matmul.ptx"), fixture("matmul/matmul.toml"));
+    let (code, stdout, _) =
+        tegula_emu(&["run", text(&ptx), "--launch", text(&launch), "--seeds", "2", "--late", "--early"]);
+    assert!(code == 0 && stdout.contains("clean: 4 runs, nothing found"), "{stdout}");
+    let counts: Vec<_> = stdout.lines().skip_while(|line| !line.starts_with("instructions ")).collect();
+    assert!(page.contains(&counts.join("\n")), "the page's counts are not\n{}", counts.join("\n"));
+
+    // As `sed 424d` does.
+    let good = std::fs::read_to_string(&ptx).expect("the fixture");
+    let mut lines: Vec<_> = good.lines().collect();
+    assert!(lines.remove(423).contains("cp.async.wait_group"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let broken = folder.path().join("broken.ptx");
+    std::fs::write(&broken, lines.join("\n")).expect("room");
+    let (code, stdout, _) = tegula_emu(&["run", text(&broken), "--launch", text(&launch)]);
+    assert_eq!(code, 1);
+    let places: Vec<_> = page.lines().filter(|line| line.starts_with("    at src/main.rs:10")).collect();
+    assert_eq!(places.len(), 3, "a report and a hazard with two parties");
+    places.iter().for_each(|place| {
+        assert!(stdout.contains(place), "the page shows\n{place}\nwhich is not in\n{stdout}")
+    });
+}
+
 #[test]
 fn the_listing_has_source_and_ptx_with_their_counts() {
     let folder = tempfile::tempdir().expect("a folder");
