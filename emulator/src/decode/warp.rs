@@ -21,13 +21,12 @@ pub(super) fn decode<'a>(
     if !matches!(inst.opcode, "shfl" | "vote" | "match" | "redux" | "elect") {
         return Ok(None);
     }
-    if inst.opcode == "shfl" || inst.opcode == "vote" || inst.opcode == "match" || inst.opcode == "redux" {
-        // Without `.sync` they are not defined on what we emulate (sm_70 and later).
-        if inst.modifiers.first() == Some(&"sync") {
-            mods.take_any();
-        } else {
-            return d.error("`.sync` is missing");
-        }
+    // Without `.sync` they are not defined on what we emulate (sm_70 and later). `match` has it behind its mode.
+    let sync = |d: &Decoder<'a, '_>, mods: &mut Modifiers<'_, 'a>| {
+        if mods.take("sync") { Ok(()) } else { d.error("`.sync` is missing") }
+    };
+    if inst.opcode != "match" {
+        sync(d, mods)?;
     }
     Ok(Some(match inst.opcode {
         "shfl" => {
@@ -71,6 +70,7 @@ pub(super) fn decode<'a>(
         }
         "match" => {
             let all = d.at(mods.expect(&[("any", false), ("all", true)]))?;
+            sync(d, mods)?;
             let ty = d.at(mods.ty())?;
             if !matches!(ty, Type::B32 | Type::B64) {
                 return d.error("`match` is of type b32 or b64");
@@ -118,9 +118,6 @@ pub(super) fn decode<'a>(
             }
         }
         _ => {
-            if !mods.take("sync") {
-                return d.error("`.sync` is missing");
-            }
             let [to, members] = d.operands(inst)?;
             let (to, p) = result_and_pred(d, to, Type::B32)?;
             Op::Elect { d: to, p, members: d.source(members, Type::B32)? }

@@ -34,15 +34,11 @@ fn votes_and_matches() {
     assert_eq!(each(&format!("{low}vote.sync.any.pred %q2, %q1, -1;\nselp.b32 %r2, 1, 0, %q2;")), [1; 32]);
     assert_eq!(each(&format!("{low}vote.sync.all.pred %q2, !%q1, -1;\nselp.b32 %r2, 1, 0, %q2;")), [0; 32]);
     assert_eq!(
-        each(
-            "and.b32 %r3, %r1, 1;\nmatch.any.sync.b32 %r2, %r3, -1;"
-                .replace("match.any.sync", "match.sync.any")
-                .as_str()
-        )[..2],
+        each("and.b32 %r3, %r1, 1;\nmatch.any.sync.b32 %r2, %r3, -1;")[..2],
         [0x5555_5555, 0xAAAA_AAAA]
     );
-    assert_eq!(each("mov.b32 %r3, 7;\nmatch.sync.all.b32 %r2|%q1, %r3, -1;"), [u32::MAX; 32]);
-    assert_eq!(each("match.sync.all.b32 %r2|%q1, %r1, -1;"), [0; 32]);
+    assert_eq!(each("mov.b32 %r3, 7;\nmatch.all.sync.b32 %r2|%q1, %r3, -1;"), [u32::MAX; 32]);
+    assert_eq!(each("match.all.sync.b32 %r2|%q1, %r1, -1;"), [0; 32]);
     assert_eq!(each("activemask.b32 %r2;"), [u32::MAX; 32]);
 }
 
