@@ -288,6 +288,82 @@ fn faults_in_clusters_are_found() {
     );
 }
 
+/// Each of two CTAs of 32 threads sends 8 bytes a thread to the other, and adds 1 to a counter there; who has got all of it reads.
+fn posts() -> String {
+    module(
+        "",
+        ".param .u64 out",
+        &format!(
+            "ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mov.u32 %r2, smem;
+mov.u32 %r3, bar;
+mov.u32 %r7, %cluster_ctarank;
+setp.ne.u32 %p1, %r1, 0;
+@%p1 bra READY;
+mbarrier.init.shared.b64 [%r3], 1;
+st.shared.u32 [%r2+1024], 1000;
+fence.mbarrier_init.release.cluster;
+mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 384;
+READY:
+barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;
+xor.b32 %r8, %r7, 1;
+mapa.shared::cluster.u32 %r10, %r2, %r8;
+mapa.shared::cluster.u32 %r11, %r3, %r8;
+shl.b32 %r4, %r1, 3;
+add.u32 %r5, %r4, %r10;
+mad.lo.u32 %r12, %r7, 100, %r1;
+st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%r5], {{%r12, %r1}}, [%r11];
+red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r10+1024], %r1, [%r11];
+{}add.u32 %r5, %r4, %r2;
+ld.shared.v2.u32 {{%r13, %r14}}, [%r5];
+ld.shared.u32 %r15, [%r2+1024];
+add.u32 %r13, %r13, %r15;
+add.u32 %r13, %r13, %r14;
+mad.lo.u32 %r4, %r7, 32, %r1;
+mul.wide.u32 %rd3, %r4, 4;
+add.u64 %rd1, %rd1, %rd3;
+st.global.u32 [%rd1], %r13;
+",
+            wait("%r3", "0", "WAIT")
+        ),
+    )
+}
+
+#[test]
+fn registers_are_posted_to_another_cta() {
+    let out = run_clean(&posts(), [2, 32, 2], &[vec![]]);
+    let sum = 1000 + (0..32).sum::<u32>();
+    let want: Vec<u32> = (0..64).map(|i| 100 * (1 - i / 32) + 2 * (i % 32) + sum).collect();
+    assert_eq!(as_words(&out[0])[..64], want);
+}
+
+#[test]
+fn faults_in_posts_are_found() {
+    let wait = "mbarrier.try_wait.parity.shared.b64 %p15, [%r3], 0;";
+    check_changes(
+        &posts(),
+        [2, 32, 2],
+        &[vec![]],
+        &[
+            (wait, "setp.eq.u32 %p15, 0, 0;", AsyncHazard, "st.async"),
+            (wait, "setp.eq.u32 %p15, 0, 0;", AsyncHazard, "red.async"),
+            ("384;", "392;", Deadlock, "8 bytes"),
+            ("{%r12, %r1}, [%r11]", "{%r12, %r1}, [%r3]", IllegalOperand, "st.async"),
+            ("[%r5], {", "[%r5+4], {", Misaligned, "st.async"),
+            ("[%r5], {", "[%r5+16384], {", OutOfBounds, "st.async"),
+            (
+                "shl.b32 %r4, %r1, 3;",
+                "shl.b32 %r4, %r1, 2;\nand.b32 %r4, %r4, 0x78;",
+                AsyncHazard,
+                "st.async",
+            ),
+            ("st.shared.u32 [%r2+1024], 1000;", "", UninitialisedMemory, "red.async"),
+        ],
+    );
+}
+
 /// Four CTAs add their tile to one in global memory.
 #[test]
 fn bulk_reductions_add_up() {

@@ -103,15 +103,16 @@ impl GlobalSide {
 pub fn gather(memory: &SharedMemory, offset: u32, bytes: u32, swizzle: Swizzle, image: &mut Vec<u8>) {
     for chunk in (offset..offset + bytes).step_by(16) {
         let at = (swizzle.apply(chunk) - SHARED_START) as usize;
-        image.extend_from_slice(&memory.memory.bytes()[at..at + 16]);
+        let length = (offset + bytes - chunk).min(16) as usize;
+        image.extend_from_slice(&memory.memory.bytes()[at..at + length]);
     }
 }
 
-/// Writes a linear image (a multiple of 16 bytes) through the swizzle.
+/// Writes a linear image (a multiple of 16 bytes, or less and no swizzle) through the swizzle.
 pub fn scatter(memory: &mut SharedMemory, offset: u32, image: &[u8], swizzle: Swizzle) {
-    for (chunk, source) in image.chunks_exact(16).enumerate() {
+    for (chunk, source) in image.chunks(16).enumerate() {
         let at = (swizzle.apply(offset + 16 * chunk as u32) - SHARED_START) as usize;
-        memory.memory.bytes_mut(at, 16).copy_from_slice(source);
+        memory.memory.bytes_mut(at, source.len()).copy_from_slice(source);
     }
 }
 

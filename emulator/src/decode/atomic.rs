@@ -56,7 +56,7 @@ fn atomic<'a>(
     mods: &mut Modifiers<'_, 'a>,
     returns: bool,
 ) -> Result<Op, PtxError> {
-    // The ISA has the order before the space; `red.async` and multimem are other instructions.
+    // The ISA has the order before the space; multimem are other instructions.
     let semantics = mods.one_of(&[
         ("relaxed", Semantics::Relaxed),
         ("acquire", Semantics::Acquire),

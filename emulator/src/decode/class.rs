@@ -142,9 +142,11 @@ fn of_async(op: &AsyncOp) -> Class {
         | AsyncOp::MbarrierWait { .. }
         | AsyncOp::MbarrierPendingCount { .. }
         | AsyncOp::CpAsyncArrive { .. } => Class::Mbarrier,
-        AsyncOp::Bulk { .. } | AsyncOp::Tensor { .. } | AsyncOp::BulkCommit | AsyncOp::BulkWait { .. } => {
-            Class::AsyncCopy
-        }
+        AsyncOp::Bulk { .. }
+        | AsyncOp::Tensor { .. }
+        | AsyncOp::Post { .. }
+        | AsyncOp::BulkCommit
+        | AsyncOp::BulkWait { .. } => Class::AsyncCopy,
         AsyncOp::ClusterArrive { .. } | AsyncOp::ClusterWait { .. } => Class::Barrier,
         AsyncOp::ProxyFence { .. } => Class::Fence,
         AsyncOp::Prefetch { .. } | AsyncOp::SetMaxNreg { .. } | AsyncOp::GridDepControl => Class::Other,

@@ -15,7 +15,7 @@ pub(super) fn decode<'a>(
 ) -> Result<Option<Op>, PtxError> {
     Ok(Some(match inst.opcode {
         "ld" | "ldu" => load(d, inst, mods)?,
-        "st" => store(d, inst, mods)?,
+        "st" if inst.modifiers.first() != Some(&"async") => store(d, inst, mods)?,
         "prefetch" | "prefetchu" if !inst.modifiers.contains(&"tensormap") => {
             let space = mods.space();
             d.at(mods.expect(&[("L1", ()), ("L2", ()), ("L2::evict_last", ()), ("L2::evict_normal", ())]))?;
@@ -162,8 +162,8 @@ fn store<'a>(
     inst: &Instruction<'a>,
     mods: &mut Modifiers<'_, 'a>,
 ) -> Result<Op, PtxError> {
-    if mods.peek() == Some("async") || mods.peek() == Some("bulk") {
-        return d.error("`st.async` and `st.bulk` are not supported");
+    if mods.peek() == Some("bulk") {
+        return d.error("`st.bulk` is not supported");
     }
     let order = d.at(mods.order())?;
     let mut space = mods.space();

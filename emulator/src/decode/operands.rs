@@ -216,6 +216,10 @@ fn asynchronous(function: &Function, operation: &AsyncOp, mut f: impl FnMut(Slot
             function.list(*coordinates).iter().for_each(|&a| f(a, false));
             direction(way, &mut |a| f(a, false));
         }
+        AsyncOp::Post { d, values, barrier, .. } => {
+            [d.base, barrier.base].into_iter().for_each(|a| f(a, false));
+            function.list(*values).iter().for_each(|&a| f(a, false));
+        }
         AsyncOp::Prefetch { addr, bytes, coordinates } => {
             [addr.base].into_iter().chain(*bytes).for_each(|a| f(a, false));
             coordinates.iter().flat_map(|&c| function.list(c)).for_each(|&a| f(a, false));

@@ -30,6 +30,8 @@ pub enum Unit {
     Copy,
     /// Bulk copies; in groups of a lane (`bulk_group`) or on an mbarrier.
     Bulk,
+    /// `st.async` and `red.async`, on an mbarrier. They are of the generic proxy.
+    Post,
     /// The reading halves of bulk stores, which `wait_group.read` waits for.
     BulkRead,
     /// wgmma groups of a warpgroup.

@@ -44,7 +44,7 @@ fn way(decoder: &Decoder<'_, '_>, mods: &mut Modifiers<'_, '_>) -> Result<Way, P
     }
 }
 
-const REDUCTIONS: [(&str, Reduction); 8] = [
+pub(super) const REDUCTIONS: [(&str, Reduction); 8] = [
     ("add", Reduction::Add),
     ("min", Reduction::Min),
     ("max", Reduction::Max),

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod mbarrier;
+mod post;
 
 use bulk::{bulk, prefetch, tensor};
 use mbarrier::{mbarrier, shared};
@@ -106,6 +107,19 @@ pub enum AsyncOp {
         shared: Addr,
         /// Reduces into the tensor; the type is the map's.
         reduction: Option<Reduction>,
+    },
+    /// `st.async` and `red.async`: registers into shared memory of the cluster, counted at an mbarrier there.
+    Post {
+        /// Destination.
+        d: Addr,
+        /// What is stored or reduced.
+        values: Slots,
+        /// Bytes of one of them.
+        bytes: u32,
+        /// The mbarrier, in the destination's CTA.
+        barrier: Addr,
+        /// Reduces into the destination.
+        reduction: Option<(Reduction, ReductionType)>,
     },
     /// `cp.async.bulk.prefetch` of a range (`bytes`) or a tensor's box (`coordinates`), `prefetch.tensormap` (neither): checked, without
     /// effect.
@@ -241,6 +255,7 @@ pub(super) fn decode<'a>(
             tensor(decoder, inst, mods)?
         }
         ("cp", ["async", "bulk", ..] | ["reduce", "async", "bulk", ..]) => bulk(decoder, inst, mods)?,
+        ("st" | "red", ["async", ..]) => post::post(decoder, inst, mods)?,
         ("barrier", ["cluster", ..]) => cluster_barrier(decoder, inst, mods)?,
         ("setmaxnreg", _) => {
             let increase = decoder.at(mods.expect(&[("inc", true), ("dec", false)]))?;

@@ -1,10 +1,11 @@
 //! The instructions of bulk and tensor copies: what they ask for is checked, and handed to the engine as [`super::copies`].
 
+use super::super::engine::{Queue, Unit};
 use super::super::env::Env;
 use super::super::frame::lanes_of;
 use super::super::step::Flow;
 use super::super::warp::{Wait, Warp};
-use super::copies::{Across, Load, StoreRead, bulk_queue, read_queue};
+use super::copies::{Across, Load, Post, StoreRead, bulk_queue, read_queue};
 use super::{LanesOf, shared_address};
 use crate::asynchronous::{
     ClusterAddress, Footprint, GlobalSide, Reduction, ReductionType, TENSOR_MAP_BYTES, TensorDataType,
@@ -78,6 +79,22 @@ pub(super) fn execute(op: &AsyncOp, lanes: &mut LanesOf<'_, '_>, env: &mut Env<'
                 lanes_of(lanes.exec).for_each(|lane| {
                     tensor_map(lanes, lane, env, addresses[lane], coordinates.map(|c| c.len as usize));
                 });
+            }
+            Flow::Next
+        }
+        AsyncOp::Post { d, values, bytes, barrier, reduction } => {
+            let (to, barriers) = (lanes.addresses(*d), lanes.addresses(*barrier));
+            let mut images: [Vec<u8>; 32] = std::array::from_fn(|_| Vec::with_capacity(16));
+            let function = &env.job.program.functions[lanes.origin.function as usize];
+            for &slot in function.list(*values) {
+                let values = lanes.read(slot);
+                for (image, value) in images.iter_mut().zip(values) {
+                    image.extend_from_slice(&value.to_le_bytes()[..*bytes as usize]);
+                }
+            }
+            for lane in lanes_of(lanes.exec) {
+                let image = std::mem::take(&mut images[lane]);
+                post(lanes, lane, env, (to[lane], barriers[lane]), image, *reduction);
             }
             Flow::Next
         }
@@ -362,6 +379,36 @@ fn start_across(
     let work = Across { from, to, bytes, barrier, reduction };
     let id = env.issue(&origin, bulk_queue(lanes.warp, lane), None, Box::new(work));
     touch(env, &origin, id, from, bytes, AccessKind::Read);
+    let kind = if reduction.is_some() { AccessKind::Atomic } else { AccessKind::Write };
+    touch(env, &origin, id, to, bytes, kind);
+}
+
+/// Starts one lane's `st.async` or `red.async`.
+fn post(
+    lanes: &LanesOf<'_, '_>,
+    lane: usize,
+    env: &mut Env<'_>,
+    (to, barrier): (u64, u64),
+    image: Vec<u8>,
+    reduction: Option<(Reduction, ReductionType)>,
+) {
+    let origin = lanes.origin_of(lane);
+    let Some(to) = place_of(lanes, lane, env, to) else { return };
+    let Some(barrier) = place_of(lanes, lane, env, barrier) else { return };
+    let bytes = image.len() as u32;
+    let mut good = aligned(lanes, lane, env, "shared address", u64::from(to.offset), u64::from(bytes));
+    good &= inside(lanes, lane, env, to, bytes);
+    if barrier.rank != to.rank {
+        let message = format!("a store to {to} with its mbarrier in another CTA, at {barrier}");
+        env.report(&origin, ReportKind::IllegalOperand, lane as u32, None, message);
+        return;
+    }
+    if !good {
+        return;
+    }
+    let work = Post { to, image, barrier, reduction };
+    let queue = Queue { unit: Unit::Post, warp: lanes.warp.id, lane: lane as u32 };
+    let id = env.issue(&origin, queue, None, Box::new(work));
     let kind = if reduction.is_some() { AccessKind::Atomic } else { AccessKind::Write };
     touch(env, &origin, id, to, bytes, kind);
 }

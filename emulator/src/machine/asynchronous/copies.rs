@@ -31,6 +31,14 @@ pub(super) struct Across {
     pub(super) reduction: Option<(Reduction, ReductionType)>,
 }
 
+/// Values of registers to shared memory.
+pub(super) struct Post {
+    pub(super) to: ClusterAddress,
+    pub(super) image: Vec<u8>,
+    pub(super) barrier: ClusterAddress,
+    pub(super) reduction: Option<(Reduction, ReductionType)>,
+}
+
 /// The reading half of a store.
 pub(super) struct StoreRead {
     pub(super) from: ClusterAddress,
@@ -99,14 +107,7 @@ impl Work for Across {
                 Swizzle::None,
                 &mut image,
             );
-            let target = &mut env.ctas[self.to.rank as usize].shared;
-            if let Some((operation, ty)) = self.reduction {
-                let mut old = Vec::with_capacity(image.len());
-                gather(target, self.to.offset, self.bytes, Swizzle::None, &mut old);
-                operation.apply(ty, &mut old, &image);
-                image = old;
-            }
-            scatter(target, self.to.offset, &image, Swizzle::None);
+            put(env, self.to, image, self.reduction);
         }
         tell(self.barrier, self.bytes, id, origin, env);
     }
@@ -118,6 +119,42 @@ impl Work for Across {
     fn tells(&self, barrier: ClusterAddress) -> bool {
         barrier == self.barrier
     }
+}
+
+impl Work for Post {
+    fn complete(self: Box<Self>, id: u64, origin: &Origin, _warps: &mut [Warp], env: &mut Env<'_>) {
+        let bytes = self.image.len() as u32;
+        let kind = if self.reduction.is_some() { AccessKind::Atomic } else { AccessKind::Write };
+        if shared_access(self.to, bytes, kind, origin, env) {
+            put(env, self.to, self.image, self.reduction);
+        }
+        tell(self.barrier, bytes, id, origin, env);
+    }
+
+    fn describe(&self) -> String {
+        format!("store of {} bytes of registers to shared memory at {}", self.image.len(), self.to)
+    }
+
+    fn tells(&self, barrier: ClusterAddress) -> bool {
+        barrier == self.barrier
+    }
+}
+
+/// Stores into shared memory, or reduces into it.
+fn put(
+    env: &mut Env<'_>,
+    to: ClusterAddress,
+    mut image: Vec<u8>,
+    reduction: Option<(Reduction, ReductionType)>,
+) {
+    let target = &mut env.ctas[to.rank as usize].shared;
+    if let Some((operation, ty)) = reduction {
+        let mut old = Vec::with_capacity(image.len());
+        gather(target, to.offset, image.len() as u32, Swizzle::None, &mut old);
+        operation.apply(ty, &mut old, &image);
+        image = old;
+    }
+    scatter(target, to.offset, &image, Swizzle::None);
 }
 
 impl Work for StoreRead {
@@ -267,7 +304,8 @@ fn shared_access(
         kind,
         space: Space::Shared,
         bytes,
-        align: 16,
+        // Of bulk copies 16; what an instruction asks for has been checked when it was issued.
+        align: 4,
         lanes: 1,
         addresses: &[address; 32],
         order: Order::WEAK,

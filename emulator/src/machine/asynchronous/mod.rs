@@ -143,6 +143,7 @@ pub fn execute(
         | AsyncOp::CpAsyncArrive { .. } => barriers::execute(op, &mut lanes, env),
         AsyncOp::Bulk { .. }
         | AsyncOp::Tensor { .. }
+        | AsyncOp::Post { .. }
         | AsyncOp::Prefetch { .. }
         | AsyncOp::BulkCommit
         | AsyncOp::BulkWait { .. } => bulk::execute(op, &mut lanes, env),

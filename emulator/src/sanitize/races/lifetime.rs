@@ -119,7 +119,7 @@ impl Lifetimes {
             }
             Event::AsyncIssue { id, queue, group } => match (queue.unit, group) {
                 (Unit::BulkRead | Unit::Wgmma, Some(group)) => self.groups.push((queue, group, *origin)),
-                (Unit::Bulk, None) => {
+                (Unit::Bulk | Unit::Post, None) => {
                     self.issuers.insert(id, *origin);
                 }
                 _ => {}

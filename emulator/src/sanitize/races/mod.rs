@@ -11,6 +11,8 @@
 //! the lane has waited. Between a thread's store and an access of the asynchronous proxy there must be a `fence.proxy.async` on the way, by
 //! whichever thread: clocks say what is fenced as they say what is seen.
 //!
+//! What must be ordered behind a beginning or before an end (of an mbarrier, a CTA, a wait) is [`lifetime`]'s.
+//!
 //! What is not told apart: scopes (inside of a cluster all are wide enough), and lanes of one instruction that write the same byte, of which one wins
 //! (CUDA C++ Programming Guide, "SIMT Architecture").
 
@@ -122,8 +124,8 @@ impl Races {
             place: origin.function << PC_BITS | origin.pc,
         };
         let asker = Asker { stamp, clock };
-        // `cp.async` is of the generic proxy.
-        let proxied = operation.queue.unit != Unit::Copy;
+        // `cp.async` and `st.async` are of the generic proxy.
+        let proxied = !matches!(operation.queue.unit, Unit::Copy | Unit::Post);
         let mut found = None;
         footprint.for_each(|start, bytes| {
             let range = (u64::from(rank) << RANK_SHIFT | u64::from(start), bytes);
