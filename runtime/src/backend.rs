@@ -72,6 +72,20 @@ pub(crate) struct LaunchConfig {
     pub(crate) grid: [u32; 3],
 }
 
+impl LaunchConfig {
+    /// Are the programs a whole number of clusters of so many CTAs along x?
+    #[inline]
+    pub(crate) fn has_whole_clusters(&self, cluster: u32) -> Result<(), String> {
+        let x = self.grid[0];
+        if cluster > 1 && !x.is_multiple_of(cluster) {
+            return Err(format!(
+                "the grid is {x} along x, but the kernel runs in clusters of {cluster}: make it a multiple"
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// A kernel that is ready to run on one device.
 pub(crate) trait Executable: Send + Sync {
     /// Runs or submits it. The arguments have been checked against the kernel's parameters and the device. An error is a message that

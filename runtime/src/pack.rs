@@ -121,15 +121,12 @@ impl Packing {
         for (index, slot) in self.slots.iter().enumerate() {
             let packed = match (&slot.what, &self.maps) {
                 (AbiSlot::TensorMap { param, map }, Some(maps)) => {
-                    let encoded = match args.get(*param as usize).map(|arg| &arg.0) {
-                        Some(Arg::View(view)) => maps.get(index, view, map, encoder),
+                    let to = block.get_mut(slot.offset as usize..).and_then(|rest| rest.first_chunk_mut());
+                    let encoded = match (args.get(*param as usize).map(|arg| &arg.0), to) {
+                        (Some(Arg::View(view)), Some(to)) => maps.get(index, view, map, encoder, to),
                         _ => None,
                     };
-                    match encoded {
-                        Some(Ok(encoded)) => put(block, slot.offset as usize, encoded.0),
-                        Some(Err(message)) => return Err(undescribed(*param, message)),
-                        None => false,
-                    }
+                    encoded.transpose().map_err(|message| undescribed(*param, message))?.is_some()
                 }
                 (what, _) => {
                     value(what, args).is_some_and(|v| put_value(block, slot.offset as usize, v, slot.bytes))

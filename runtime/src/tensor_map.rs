@@ -150,6 +150,9 @@ impl TiledTensor {
     }
 }
 
+/// Which parameter of the kernel (not 0), and the words of the place.
+type Key = [u64; 1 + PLACE_WORDS];
+
 /// How many maps a kernel remembers: the layers of a model are launched in turn, each with weights of its own.
 const REMEMBERED: usize = 64;
 
@@ -161,7 +164,7 @@ pub(crate) struct Maps(Box<[Entry]>);
 #[repr(align(64))]
 struct Entry {
     sequence: AtomicU64,
-    /// Which parameter of the kernel (not 0), and the place.
+    /// A [`Key`].
     key: [AtomicU64; 1 + PLACE_WORDS],
     map: [AtomicU64; TENSOR_MAP_BYTES / 8],
 }
@@ -175,25 +178,25 @@ impl Entry {
         }
     }
 
+    /// The map, if it is the one of the key; otherwise `to` may have been written to, too.
     #[inline]
-    fn get(&self, key: &[u64; 1 + PLACE_WORDS]) -> Option<TensorMap> {
+    fn get(&self, key: &Key, to: &mut [u8; TENSOR_MAP_BYTES]) -> bool {
         let before = self.sequence.load(Ordering::Acquire);
         let same = before.is_multiple_of(2)
             && self.key.iter().zip(key).all(|(kept, &wanted)| kept.load(Ordering::Relaxed) == wanted);
         if !same {
-            return None;
+            return false;
         }
-        let mut map = TensorMap::EMPTY;
-        for (to, word) in map.0.as_chunks_mut().0.iter_mut().zip(&self.map) {
+        for (to, word) in to.as_chunks_mut().0.iter_mut().zip(&self.map) {
             *to = word.load(Ordering::Relaxed).to_ne_bytes();
         }
         // Whoever wrote one of the words read above has made the sequence odd before: this makes it visible.
         fence(Ordering::Acquire);
-        (self.sequence.load(Ordering::Relaxed) == before).then_some(map)
+        self.sequence.load(Ordering::Relaxed) == before
     }
 
     /// Unless another thread is writing.
-    fn set(&self, key: &[u64; 1 + PLACE_WORDS], map: &TensorMap) {
+    fn set(&self, key: &Key, map: &TensorMap) {
         let before = self.sequence.load(Ordering::Relaxed);
         let mine = before.is_multiple_of(2)
             && self
@@ -217,7 +220,7 @@ impl Maps {
         Maps((0..REMEMBERED).map(|_| Entry::empty()).collect())
     }
 
-    /// The map of the view, for parameter `slot` of the kernel. `None` if the view has another rank than the map.
+    /// Puts the map of the view, for parameter `slot` of the kernel, where it is wanted. `None` if the view has another rank than the map.
     #[inline]
     pub(crate) fn get(
         &self,
@@ -225,23 +228,24 @@ impl Maps {
         view: &ViewArg<'_>,
         map: &TensorMapSpec,
         encoder: &impl EncodeTensorMap,
-    ) -> Option<Result<TensorMap, String>> {
+        to: &mut [u8; TENSOR_MAP_BYTES],
+    ) -> Option<Result<(), String>> {
         let elem = view.memory.elem;
         let place = Place::of(view, elem.size_of()?, map)?;
         let mut key = [slot as u64 + 1; 1 + PLACE_WORDS];
         key[1..].copy_from_slice(&place.words());
         let entry = &self.0[index(&key)];
-        match entry.get(&key) {
-            Some(map) => Some(Ok(map)),
-            None => Some(encode(entry, &key, elem, *map, place, encoder)),
+        if entry.get(&key, to) {
+            return Some(Ok(()));
         }
+        Some(encode(entry, &key, elem, *map, place, encoder).map(|encoded| *to = encoded.0))
     }
 }
 
 #[cold]
 fn encode(
     entry: &Entry,
-    key: &[u64; 1 + PLACE_WORDS],
+    key: &Key,
     elem: Elem,
     map: TensorMapSpec,
     place: Place,
@@ -252,11 +256,13 @@ fn encode(
     Ok(encoded)
 }
 
-/// Which entry a key has. Multiplication by a random odd number, top bits (Dietzfelbinger et al. 1997), over words whose sums differ in most cases.
+/// Which entry a key has: the top bits of a sum of products with odd numbers (multiply-shift hashing, Dietzfelbinger et al. 1997), since the products need
+/// not wait for each other.
 #[inline]
-fn index(key: &[u64; 1 + PLACE_WORDS]) -> usize {
+fn index(key: &Key) -> usize {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let hash = key.iter().fold(0u64, |hash, &word| (hash.rotate_left(5) ^ word).wrapping_mul(ODD));
+    let product = |(i, &word): (usize, &u64)| word.wrapping_mul(ODD.wrapping_mul(2 * i as u64 + 1));
+    let hash = key.iter().enumerate().map(product).fold(0, u64::wrapping_add);
     (hash >> (64 - REMEMBERED.trailing_zeros())) as usize
 }
 

@@ -2,6 +2,9 @@
 //! `tests/conformance-gpu`.
 #![cfg(feature = "emulator")]
 
+#[allow(dead_code)]
+mod cuda_suite;
+
 use std::sync::Arc;
 
 use tegula_ir::artifact::{AbiSlot, CompileError, CompiledKernel, Compiler};
@@ -159,6 +162,16 @@ fn a_kernel_runs_with_every_seed_and_timing() {
             assert_eq!(y.to_vec().unwrap(), ramp(1000).iter().map(|v| v * 0.5).collect::<Vec<_>>());
         }
     }
+}
+
+#[test]
+fn what_is_asked_of_a_gpu() {
+    // A device that no other test launches on: each function sets the compiler.
+    let device = Device::open("emulated:sm_90a").unwrap();
+    cuda_suite::launch(&device);
+    cuda_suite::shared_memory(&device);
+    cuda_suite::clusters(&device);
+    cuda_suite::tensor_maps(&device);
 }
 
 #[test]

@@ -127,13 +127,7 @@ impl Executable for CudaKernel {
         stream: &dyn RawStream,
     ) -> Result<(), String> {
         let stream = CudaStream::of(stream).map_err(|e| e.to_string())?;
-        let x = config.grid[0];
-        if self.cluster > 1 && !x.is_multiple_of(self.cluster) {
-            return Err(format!(
-                "the grid is {x} along x, but the kernel runs in clusters of {}: make it a multiple",
-                self.cluster
-            ));
-        }
+        config.has_whole_clusters(self.cluster)?;
         self.module.context.bind().map_err(|e| e.to_string())?;
         stream.launching(self.number);
         self.packing.with_packed(args, &self.encoder, |block| self.submit(block, config.grid, stream))

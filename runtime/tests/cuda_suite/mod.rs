@@ -1,5 +1,7 @@
 //! What is asked of a CUDA device, as functions of a device: run by `cuda.rs` where there is a driver, and callable from a binary
-//! that is carried to a GPU machine. The kernels are PTX by hand, so that the run time is tested without the compiler.
+//! that is carried to a GPU machine. (`emulated.rs` runs some of it, too.) The kernels are PTX by hand, so that the run time is tested without the compiler.
+
+mod tensor_maps;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,6 +9,7 @@ use std::time::Instant;
 use tegula_ir::artifact::{AbiSlot, CompileError, CompiledKernel, Compiler};
 use tegula_ir::{Elem, Kernel, Type};
 use tegula_runtime::{ArgValue, Device, Error, KernelInfo, KernelKey, Launch, Stage, Tensor};
+pub use tensor_maps::{tensor_map_overhead, tensor_maps};
 
 static INFO: KernelInfo =
     KernelInfo::new("cuda_suite::scale", "scale", &["x", "y", "by", "wait"], file!(), line!());
@@ -53,7 +56,7 @@ work:
 }
 ";
 
-/// Sends one element through the last bytes of dynamic shared memory.
+/// Sends one element through the last bytes of dynamic shared memory, from the first thread to the last.
 const SHARED_BYTES: u32 = 100 * 1024;
 const SHARED: &str = "
 .version 8.0
@@ -62,16 +65,23 @@ const SHARED: &str = "
 .extern .shared .align 16 .b8 memory[];
 .visible .entry scale(.param .u64 x, .param .u64 y)
 {
+    .reg .pred %p;
     .reg .b64 %d<2>;
     .reg .b32 %r<2>;
     .reg .f32 %f;
     ld.param.u64 %d0, [x];
     ld.param.u64 %d1, [y];
-    ld.global.f32 %f, [%d0];
     mov.u32 %r0, memory;
     add.u32 %r0, %r0, 102396;
+    mov.u32 %r1, %tid.x;
+    setp.ne.u32 %p, %r1, 0;
+    @%p bra meet;
+    ld.global.f32 %f, [%d0];
     st.shared.f32 [%r0], %f;
+meet:
     bar.sync 0;
+    setp.ne.u32 %p, %r1, 127;
+    @%p ret;
     ld.shared.f32 %f, [%r0];
     st.global.f32 [%d1], %f;
     ret;
@@ -161,11 +171,13 @@ pub const TESTS: &[Test] = &[
     ("launch", launch),
     ("shared_memory", shared_memory),
     ("clusters", clusters),
+    ("tensor_maps", tensor_maps),
     ("streams_are_ordered", streams_are_ordered),
     ("events", events),
     ("graphs", graphs),
     ("errors", errors),
     ("launch_overhead", launch_overhead),
+    ("tensor_map_overhead", tensor_map_overhead),
 ];
 
 /// Runs [`TESTS`].

@@ -60,6 +60,11 @@ result cuMemAllocFromPoolAsync(uint64_t *to, size_t bytes, handle pool, handle s
   *to = (uint64_t)(uintptr_t)malloc(bytes);
   return SUCCESS;
 }
+result cuMemAlloc_v2(uint64_t *to, size_t bytes) {
+  *to = (uint64_t)(uintptr_t)aligned_alloc(256, bytes);
+  return SUCCESS;
+}
+result cuMemFree_v2(uint64_t memory) { free((void *)(uintptr_t)memory); return SUCCESS; }
 result cuMemFreeAsync(uint64_t memory, handle stream) { free((void *)(uintptr_t)memory); return SUCCESS; }
 result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, handle stream) {
   memcpy((void *)(uintptr_t)to, from, bytes);
@@ -100,6 +105,16 @@ result cuModuleLoadDataEx(handle *module, const void *image, unsigned count, int
 result cuModuleGetFunction(handle *function, handle module, const char *name) { *function = next(); return SUCCESS; }
 result cuModuleUnload(handle module) { return SUCCESS; }
 result cuFuncSetAttribute(handle function, int attribute, int value) { return SUCCESS; }
+
+/* A map is 128 bytes, aligned to 64. */
+result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *dims, const uint64_t *strides,
+                              const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill) {
+  SAY("encode %u %zu\n", rank, (size_t)dims[rank - 1]);
+  if ((uintptr_t)map % 64) return 1;
+  memset(map, 0, 128);
+  memcpy(map, &address, sizeof address);
+  return SUCCESS;
+}
 
 /* CUlaunchConfig, as far as it is read. */
 struct config {
