@@ -71,6 +71,45 @@ impl Blas {
         .map_err(failure)
     }
 
+    /// y\[m, n\] = x\[m, k\] · w\[n, k\]ᵀ for dense row-major matrices of bf16 at these device addresses, f32 accumulation, cuBLAS's own choice of algorithm.
+    /// The caller keeps them alive until the stream has been waited for.
+    pub fn gemm_nt(&self, [x, w, y]: [u64; 3], [m, n, k]: [usize; 3]) -> Result<(), Failure> {
+        let (one, zero) = (1.0f32, 0.0f32);
+        let [m, n, k] = [m, n, k].map(|extent| extent as i32);
+        let kind = sys::cudaDataType_t::CUDA_R_16BF;
+        // Column-major, as cuBLAS has it: yᵀ = w · xᵀ, with w stored as its transpose.
+        // SAFETY: the addresses are those of tensors of these shapes (the caller's promise); the scalars are read during the call.
+        unsafe {
+            result::gemm_ex(
+                *self.handle.handle(),
+                sys::cublasOperation_t::CUBLAS_OP_T,
+                sys::cublasOperation_t::CUBLAS_OP_N,
+                n,
+                m,
+                k,
+                (&raw const one).cast(),
+                w as *const c_void,
+                kind,
+                k,
+                x as *const c_void,
+                kind,
+                k,
+                (&raw const zero).cast(),
+                y as *mut c_void,
+                kind,
+                n,
+                sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        }
+        .map_err(failure)
+    }
+
+    /// The stream, for cuBLASLt.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
     /// An event on cuBLAS's stream.
     pub fn record(&self) -> Result<CudaEvent, Failure> {
         let flags = Some(cudarc::driver::sys::CUevent_flags::CU_EVENT_DEFAULT);

@@ -1,7 +1,8 @@
 //! Kernels timed on a GPU beside what they are measured against, in one run: a device-to-device copy, and cuBLAS.
 //!
 //! `cargo bench --bench gpu --features jit`, or from the bundle (`cargo xtask bundle`) on a machine with neither Rust nor LLVM.
-//! Options: `--json FILE`, `--quick`. Without a GPU it says so and ends with success.
+//! Options: `--json FILE`; `--gemm` runs the comparison of matrix products alone (`gemm.rs`), with `--gemm-space` every config of it, with
+//! `--gemm-rows M` the shapes of so many rows only, with `--gemm-seconds N` for so long at most (240). Without a GPU it says so and ends with success.
 //!
 //! How it measures: inputs are random and rotated, so that every call reads memory and not the L2; candidates are interleaved (one round
 //! times each once); a round is timed by events over several calls; the figure is the median of 9 rounds. Every result is
@@ -11,7 +12,9 @@
 #![allow(clippy::duplicate_mod)]
 
 mod cublas;
+mod cublaslt;
 mod driver;
+mod gemm;
 mod timing;
 
 #[allow(dead_code)]
@@ -36,7 +39,9 @@ type Section = fn(&Device, &mut Report) -> Result<(), Failure>;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let json = args.iter().position(|a| a == "--json").and_then(|i| args.get(i + 1));
+    let value = |name: &str| args.iter().position(|a| a == name).and_then(|i| args.get(i + 1));
+    let has = |name: &str| args.iter().any(|a| a == name);
+    let json = value("--json");
     let device = match tegula::device("cuda") {
         Ok(device) => device,
         Err(e) => {
@@ -44,6 +49,21 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
+    if has("--gemm") || has("--gemm-space") {
+        let number = |name: &str| value(name).and_then(|v| v.parse().ok());
+        let options = gemm::Options {
+            space: has("--gemm-space"),
+            rows: number("--gemm-rows"),
+            seconds: number("--gemm-seconds").unwrap_or(240) as u64,
+        };
+        return match gemm::run(&device, &options, json.map(String::as_str)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failure(message)) => {
+                eprintln!("gemm: {message}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let mut report = Report::new(&device);
     let sections: [(&str, Section); 4] =
         [("vector add", vector_add), ("softmax", softmax), ("matmul", matmul), ("launch", launch)];

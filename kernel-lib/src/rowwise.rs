@@ -29,7 +29,7 @@ impl Rectangle {
                 let each = rows.saturating_mul(cols).div_ceil(threads as usize).next_power_of_two();
                 (HOST_TILE.min(each), 1)
             }
-            DeviceClass::Gpu { multiprocessors } => {
+            DeviceClass::Gpu { multiprocessors, .. } => {
                 let few = rows.saturating_mul(cols) < GPU_TILE * 4 * multiprocessors as usize;
                 if few { (SMALL_GPU_TILE, 1) } else { (GPU_TILE, 4) }
             }

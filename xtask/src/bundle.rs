@@ -46,6 +46,8 @@ const RUN: &[Run] = &[
     Run { name: "smollm2", command: "smollm2-tests --test-threads 1 --nocapture" },
     Run { name: "speaks", command: SPEAKS },
     Run { name: "bench", command: "gpu-bench --json \"$OUT/bench.json\"" },
+    // `GEMM=--gemm-space ./run.sh gemm` tries all configs.
+    Run { name: "gemm", command: "gpu-bench --gemm --json \"$OUT/gemm.json\" $GEMM" },
 ];
 
 /// The model's speed on the GPU, as a line of JSON, and what it says.

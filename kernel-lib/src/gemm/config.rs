@@ -1,9 +1,9 @@
 //! Configs of the matrix product.
 
-use tegula::prelude::{DotInto, Float, bf16, f16};
+use tegula::prelude::{DotInto, Float, WarpSpecialize, bf16, f16};
 
-use super::kernel;
 use super::options::Numerics;
+use super::{hopper, kernel};
 use crate::DeviceClass;
 use crate::registry::{Entry, Variant};
 
@@ -12,6 +12,8 @@ use crate::registry::{Entry, Variant};
 pub enum Algorithm {
     /// `kernel::tiled`: dots of tiles.
     Tiled,
+    /// `kernel::persistent`: the same by programs that take tile after tile; on Hopper, with warps of their own for loads.
+    Persistent,
     /// `kernel::gemv`: elementwise products, for a few rows.
     Gemv,
 }
@@ -33,6 +35,30 @@ pub struct Config {
     pub num_warps: u32,
     /// Depth of the software pipeline.
     pub num_stages: u32,
+    /// How warps share the work of `kernel::persistent`; `Off` for others.
+    pub warp_specialize: WarpSpecialize,
+}
+
+/// What a config is chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Rows of x and y.
+    pub m: usize,
+    /// Columns of y: rows of the weights.
+    pub n: usize,
+    /// The depth of the sums.
+    pub k: usize,
+    /// Bits of an element of x and of the weights.
+    pub bits: u32,
+    /// Does the tensor-copy engine take x and the weights? It wants 16-byte aligned starts and rows.
+    pub tensor_copies: bool,
+}
+
+impl Problem {
+    /// Of dense matrices.
+    pub fn dense([m, n, k]: [usize; 3], bits: u32) -> Problem {
+        Problem { m, n, k, bits, tensor_copies: (k * bits as usize).is_multiple_of(128) }
+    }
 }
 
 /// The most rows that `kernel::gemv` takes: each has a tile of sums in registers.
@@ -41,16 +67,25 @@ pub const MAX_GEMV_ROWS: usize = 8;
 /// Elements of a tile of sums that a thread of `kernel::gemv` holds for all rows together: half of the registers that there are.
 const GEMV_SUMS_PER_THREAD: usize = 128;
 
+/// Up to as many rows, tiles of 64 rows are mostly padding, and the tensor cores that take 16 rows suffice.
+const MMA_ROWS: usize = 32;
+
 impl Config {
-    /// The config for y\[m, n\] = x\[m, k\] · wᵀ with operands of `bits` bits.
-    pub fn choose(m: usize, n: usize, k: usize, bits: u32, device: DeviceClass) -> Config {
+    /// The config for y\[m, n\] = x\[m, k\] · wᵀ.
+    pub fn choose(problem: &Problem, device: DeviceClass) -> Config {
+        let &Problem { m, n, k, bits, .. } = problem;
         match device {
             DeviceClass::Host { .. } => Config::for_host(m, k),
             // Tensor cores take 16 rows at a time, most of them padding here, but beyond 4 rows the elementwise products are the limit.
             // f32 has no tensor cores to be compared with.
-            DeviceClass::Gpu { multiprocessors } => {
+            DeviceClass::Gpu { multiprocessors, .. } => {
+                let hopper = || hopper::choose(problem, multiprocessors);
                 if m <= if bits == 32 { MAX_GEMV_ROWS } else { 4 } {
                     Config::gemv(m, n, k, bits, multiprocessors)
+                } else if let Some(config) =
+                    (device.is_hopper() && bits == 16 && m > MMA_ROWS).then(hopper).flatten()
+                {
+                    config
                 } else {
                     Config::tiled(m, n, bits, multiprocessors)
                 }
@@ -65,7 +100,16 @@ impl Config {
         let divides = if k == 0 { 1 } else { 1 << k.trailing_zeros().min(8) };
         let (block_n, block_k) = (64, usize::max(divides, 64));
         let (swizzle, num_warps, num_stages) = (1, 1, 1);
-        Config { algorithm: Algorithm::Tiled, rows, block_n, block_k, swizzle, num_warps, num_stages }
+        Config {
+            algorithm: Algorithm::Tiled,
+            rows,
+            block_n,
+            block_k,
+            swizzle,
+            num_warps,
+            num_stages,
+            warp_specialize: WarpSpecialize::Off,
+        }
     }
 
     /// Few rows: as much of K as fits in one step, so that all loads of a program are under way together; and few columns, so that
@@ -86,7 +130,16 @@ impl Config {
             block_n /= 2;
         }
         let (swizzle, num_stages) = (1, 1);
-        Config { algorithm: Algorithm::Gemv, rows, block_n, block_k, swizzle, num_warps, num_stages }
+        Config {
+            algorithm: Algorithm::Gemv,
+            rows,
+            block_n,
+            block_k,
+            swizzle,
+            num_warps,
+            num_stages,
+            warp_specialize: WarpSpecialize::Off,
+        }
     }
 
     /// Many rows: the largest tiles that still give every multiprocessor one.
@@ -108,25 +161,78 @@ impl Config {
         // Large tiles need their registers for sums, and have enough to do between two barriers with a shallow step.
         let block_k = if bits == 32 || rows * block_n == 128 * 128 { 32 } else { 64 };
         let (swizzle, num_warps, num_stages) = (8, 4, 4);
-        Config { algorithm: Algorithm::Tiled, rows, block_n, block_k, swizzle, num_warps, num_stages }
+        Config {
+            algorithm: Algorithm::Tiled,
+            rows,
+            block_n,
+            block_k,
+            swizzle,
+            num_warps,
+            num_stages,
+            warp_specialize: WarpSpecialize::Off,
+        }
     }
 
     /// The config for a launch that stores `output_bits` wide elements. Beside the sums of a tile of 128 × 128 there are no registers
     /// for as many f32 elements that are added to them.
     pub fn with_epilogue(self, output_bits: u32, numerics: Numerics) -> Config {
         let adds_tile = numerics.residual || numerics.accumulate;
+        if adds_tile && self.algorithm == Algorithm::Persistent {
+            return self.with_fewer_sums();
+        }
         if output_bits == 32 && adds_tile && self.rows * self.block_n == 128 * 128 {
             return Config { block_n: 64, block_k: 64, ..self };
         }
         self
     }
 
-    /// What the choice gives for the shapes that [`shapes`] lists, with operands of `bits` bits.
+    /// The same with at most 64 sums a thread: tiles of half the columns, or twice the warps instead of two groups.
+    fn with_fewer_sums(self) -> Config {
+        if self.rows * self.block_n / (32 * self.num_warps as usize) <= 64 {
+            self
+        } else if self.warp_specialize == WarpSpecialize::PingPong {
+            Config { warp_specialize: WarpSpecialize::Cooperative, num_warps: 2 * self.num_warps, ..self }
+        } else {
+            Config { block_n: self.block_n / 2, ..self }
+        }
+    }
+
+    /// The legal configs that may be the fastest for a problem: for tuning. The one that [`Config::choose`] gives is among them.
+    pub fn candidates(problem: &Problem, device: DeviceClass) -> Vec<Config> {
+        let chosen = Config::choose(problem, device);
+        let mut all = vec![chosen];
+        if chosen.algorithm == Algorithm::Gemv {
+            let columns = |block_n| Config { block_n, ..chosen };
+            all.extend([1, 2, 4, 8, 16].map(columns));
+            all.extend([1, 2, 4, 8].map(|block_n| Config { num_warps: 8, ..columns(block_n) }));
+        }
+        if problem.m <= 64 && problem.bits == 16 && matches!(device, DeviceClass::Gpu { .. }) {
+            for (rows, block_n) in [(16, 32), (16, 64), (16, 128), (32, 64), (64, 64)] {
+                let tile = Config::tiled(problem.m, problem.n, problem.bits, 1);
+                all.push(Config { rows, block_n, block_k: 64, ..tile });
+            }
+        }
+        if device.is_hopper() && problem.tensor_copies && problem.bits == 16 {
+            all.extend(hopper::space(problem.bits, problem.k));
+        }
+        let mut legal: Vec<Config> = Vec::new();
+        for config in all {
+            // Tiles mostly of padding are not worth a try.
+            let fits = config.rows <= usize::max(64, 2 * problem.m.next_power_of_two());
+            if fits && !legal.contains(&config) && config.check(problem, device).is_ok() {
+                legal.push(config);
+            }
+        }
+        legal
+    }
+
+    /// What the choice gives for the shapes that [`shapes`] lists, and all that there is for Hopper, with operands of `bits` bits.
     pub fn space(bits: u32) -> Vec<Config> {
-        let mut space = Vec::new();
-        for device in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
+        let mut space: Vec<Config> =
+            if bits == 16 { hopper::space(bits, usize::MAX).collect() } else { Vec::new() };
+        for device in [DeviceClass::H200, DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
             for [m, n, k] in shapes() {
-                let config = Config::choose(m, n, k, bits, device);
+                let config = Config::choose(&Problem::dense([m, n, k], bits), device);
                 if !space.contains(&config) {
                     space.push(config);
                 }
@@ -179,6 +285,7 @@ fn variants_of<T: Float + DotInto<f32>, O: Float>(types: &str, variants: &mut Ve
         variants.extend(space.into_iter().map(|config| {
             Variant::new(types, (config, numerics), move || match config.algorithm {
                 Algorithm::Tiled => kernel::tiled::<T, O, O>::stage(config, numerics),
+                Algorithm::Persistent => kernel::persistent::<T, O, O>::stage(config, numerics),
                 Algorithm::Gemv => kernel::gemv::<T, O, O>::stage(config, numerics),
             })
         }));

@@ -1,4 +1,4 @@
-//! Matrix products with K-major weights, as kernels: one for tensor cores and blocked dots, one for few rows on GPUs.
+//! Matrix products with K-major weights, as kernels: two for tensor cores and blocked dots, one for few rows on GPUs.
 
 use tegula::prelude::*;
 
@@ -30,6 +30,34 @@ pub fn tiled<T: Float + DotInto<f32>, O: Float, E: Float>(
         acc = multiply(x.load([row, k], [rows, block_k]), ws.trans(), acc, numerics);
     }
     Output { bias, residual, y, numerics }.store(row, col, acc);
+}
+
+/// The same by programs that stay: as many as the GPU runs at once, each of which takes tile after tile. Where the GPU has tensor copies and tensor
+/// cores that read shared memory, `config.warp_specialize` gives loads, products and stores to different warps: the next tile's loads run while
+/// this one is stored. There is nothing else about it here: barriers, buffers and copies are the compiler's.
+#[kernel(num_warps = config.num_warps, num_stages = config.num_stages, warp_specialize = config.warp_specialize)]
+pub fn persistent<T: Float + DotInto<f32>, O: Float, E: Float>(
+    x: View<T, 2>,
+    w: View<T, 2>,
+    bias: View<E, 1>,
+    residual: View<E, 2>,
+    y: ViewMut<O, 2>,
+    config: Config,
+    numerics: Numerics,
+) {
+    let Config { rows, block_n, block_k, swizzle, .. } = config;
+    let (tiles_m, tiles_n) = (cdiv(y.dim(0), rows).cast::<i32>(), cdiv(y.dim(1), block_n).cast::<i32>());
+    let output = Output { bias, residual, y, numerics };
+    for id in tegula::prelude::persistent(tiles_m * tiles_n) {
+        let (tile_m, tile_n) = swizzle2d(id / tiles_n, id % tiles_n, tiles_m, tiles_n, swizzle as i32);
+        let (row, col) = (tile_m * rows as i32, tile_n * block_n as i32);
+        let mut acc = zeros::<f32>([rows, block_n]);
+        for k in (0..x.dim(1).cast::<i32>()).step_by(block_k) {
+            let ws = w.load([col, k], [block_n, block_k]);
+            acc = multiply(x.load([row, k], [rows, block_k]), ws.trans(), acc, numerics);
+        }
+        output.store(row, col, acc);
+    }
 }
 
 /// The same for up to `config.rows` rows of x, all of them in one program for `config.block_n` columns of y: what is limited by reading

@@ -8,7 +8,9 @@
 //! time: with one column a program there are N programs, which suffices from N in the hundreds on.
 
 pub mod config;
+pub mod hopper;
 pub mod kernel;
+pub mod legal;
 pub mod options;
 pub mod reference;
 #[cfg(test)]
@@ -19,7 +21,7 @@ use tegula::runtime::{LaunchError, Stream, TensorView, TensorViewMut};
 
 use crate::check::Check;
 use crate::{Activation, DeviceClass, Error};
-use config::{Algorithm, Config};
+use config::{Algorithm, Config, Problem};
 pub use options::GemmOptions;
 use options::{Added, Numerics, absent};
 
@@ -48,15 +50,14 @@ where
     O: Activation,
 {
     let (x, w) = (x.into(), w.into());
-    let ([m, k], n) = (two(x.shape()), w.shape().first().copied().unwrap_or(0));
-    let config = Config::choose(m, n, k, T::ELEM.bits(), DeviceClass::of(stream.device()));
+    let config = Config::choose(&problem(x, w), DeviceClass::of(stream.device()));
     gemm_with(x, w, y, options, config.with_epilogue(O::ELEM.bits(), options.numerics()), stream)
 }
 
-/// [`gemm`] with a config of the caller's: for tuning. A [`Algorithm::Gemv`] config whose `rows` are fewer than those of `x` is refused.
+/// [`gemm`] with a config of the caller's: for tuning.
 ///
 /// # Errors
-/// As [`gemm`]; and a config that is not legal, by what staging says.
+/// As [`gemm`]; and a config that is not legal ([`Config::check`]).
 pub fn gemm_with<'a, T, O>(
     x: impl Into<TensorView<'a, T>>,
     w: impl Into<TensorView<'a, T>>,
@@ -76,9 +77,8 @@ where
     check.shape("w", w.shape(), &[n, k], "K is that of `x`")?;
     check.shape("y", y.shape(), &[m, n], "M rows of `x` by N rows of `w`")?;
     options.check(&check, m, n)?;
-    if config.algorithm == Algorithm::Gemv && config.rows < m {
-        let problem = format!("{} rows a program, but `x` has {m} rows", config.rows);
-        return Err(check.refuse("config", problem, "use `Algorithm::Tiled`"));
+    if let Err(illegal) = config.check(&problem(x, w), DeviceClass::of(stream.device())) {
+        return Err(check.refuse("config", illegal.problem, illegal.help));
     }
     if y.is_empty() {
         return Ok(());
@@ -106,10 +106,35 @@ fn launch<T: Activation + DotInto<f32>, O: Activation, E: Float>(
         Algorithm::Tiled => kernel::tiled::<T, O, E>(x, w, bias, residual, y, config, numerics)
             .grid(m.div_ceil(config.rows) * columns)
             .launch(stream),
+        Algorithm::Persistent => {
+            // As many programs as there are multiprocessors: of the tiles that are large enough for it, one fits on each.
+            let programs = stream.device().properties().multiprocessors.max(1) as usize;
+            kernel::persistent::<T, O, E>(x, w, bias, residual, y, config, numerics)
+                .grid(programs.min(m.div_ceil(config.rows) * columns))
+                .launch(stream)
+        }
         Algorithm::Gemv => {
             kernel::gemv::<T, O, E>(x, w, bias, residual, y, config, numerics).grid(columns).launch(stream)
         }
     }
+}
+
+/// What a config is chosen for, also of shapes that do not fit, which is refused later.
+fn problem<T: Activation>(x: TensorView<'_, T>, w: TensorView<'_, T>) -> Problem {
+    let ([m, k], [n, _]) = (two(x.shape()), two(w.shape()));
+    let tensor_copies = takes_tensor_copies(&x) && takes_tensor_copies(&w);
+    Problem { m, n, k, bits: T::ELEM.bits(), tensor_copies }
+}
+
+/// Does the tensor-copy engine take this matrix: with a 16-byte aligned start, and rows or columns that are, too?
+fn takes_tensor_copies<T: Activation>(matrix: &TensorView<'_, T>) -> bool {
+    let aligned = |stride: usize| (stride * T::ELEM.bits() as usize).is_multiple_of(128);
+    let by_strides = match *matrix.strides() {
+        [rows, 1] => aligned(rows),
+        [1, cols] => aligned(cols),
+        _ => false,
+    };
+    by_strides && matrix.device_address().is_multiple_of(16)
 }
 
 /// The extents of a matrix; zeros for what is none, which is refused later.

@@ -69,7 +69,7 @@ impl Config {
                 num_stages: 1,
             },
             // Beyond a few rows the sums that a thread holds are the limit. f32 has no tensor cores to be compared with.
-            DeviceClass::Gpu { multiprocessors } => {
+            DeviceClass::Gpu { multiprocessors, .. } => {
                 let few = match (matrices, bits) {
                     (1, 32) => FEW_ROWS,
                     (1, _) => 4,

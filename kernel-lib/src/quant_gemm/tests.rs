@@ -365,9 +365,11 @@ fn what_does_not_fit_is_named() {
 
 #[test]
 fn what_is_chosen_is_legal() {
-    for device in
-        [DeviceClass::H200, DeviceClass::Gpu { multiprocessors: 20 }, DeviceClass::Host { threads: 2 }]
-    {
+    for device in [
+        DeviceClass::H200,
+        DeviceClass::Gpu { multiprocessors: 20, compute: 80 },
+        DeviceClass::Host { threads: 2 },
+    ] {
         for format in Format::ALL {
             for (bits, matrices) in [(16, 1), (32, 1), (16, 2), (32, 2)] {
                 for [m, n, k] in shapes() {

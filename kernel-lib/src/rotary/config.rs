@@ -37,7 +37,7 @@ impl Config {
             DeviceClass::Host { threads } => {
                 (HOST_PAIRS.min(all.div_ceil(threads as usize).next_power_of_two()), 1)
             }
-            DeviceClass::Gpu { multiprocessors } => {
+            DeviceClass::Gpu { multiprocessors, .. } => {
                 // Few tokens: many small CTAs, so that all multiprocessors have some.
                 let warps = if all < 4 * PAIRS_PER_WARP * 4 * multiprocessors as usize { 1 } else { 4 };
                 (warps * PAIRS_PER_WARP, warps as u32)

@@ -8,7 +8,7 @@ pub const ROWS: u32 = 64;
 /// The most columns of one instruction.
 pub const MAX_COLUMNS: u32 = 256;
 /// Registers of a thread that the sums may take; beside them there must be room for addresses, and for a part of an epilogue.
-const MAX_SUMS: u32 = 192;
+pub const MAX_SUMS: u32 = 192;
 
 /// The depth of one instruction, in elements, for these types; `None`: there is none. (32 bytes always.)
 pub fn depth(elem: Elem, acc: Elem, precision: DotPrecision) -> Option<u32> {

@@ -120,7 +120,7 @@ impl DecodeConfig {
 /// The smallest number whose last wave leaves few multiprocessors idle: 85 % of the best efficiency that any number reaches. 1 where the
 /// programs fill the device already, where there are too few keys to share, and on the host, whose threads read from one memory.
 pub fn choose_splits(programs: usize, keys: usize, device: DeviceClass) -> usize {
-    let DeviceClass::Gpu { multiprocessors } = device else { return 1 };
+    let DeviceClass::Gpu { multiprocessors, .. } = device else { return 1 };
     let multiprocessors = multiprocessors as usize;
     if programs == 0 || programs * 5 >= multiprocessors * 4 || keys <= UNSPLIT_KEYS {
         return 1;
@@ -136,7 +136,7 @@ pub fn choose_splits(programs: usize, keys: usize, device: DeviceClass) -> usize
 
 /// The most that [`choose_splits`] gives for up to so many keys.
 pub fn most_splits(keys: usize, device: DeviceClass) -> usize {
-    let DeviceClass::Gpu { multiprocessors } = device else { return 1 };
+    let DeviceClass::Gpu { multiprocessors, .. } = device else { return 1 };
     if keys <= UNSPLIT_KEYS {
         return 1;
     }

@@ -1,0 +1,109 @@
+//! Which configs are legal for which product, and why not: asked before anything is compiled.
+
+use tegula::ir::analysis::wgmma;
+use tegula::ir::target::GpuFeatures;
+use tegula::prelude::WarpSpecialize;
+
+use super::config::{Algorithm, Config, Problem};
+use crate::DeviceClass;
+
+/// Why a config is refused, and what to do instead (or nothing).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Illegal {
+    /// What is wrong, with the figures.
+    pub problem: String,
+    /// What would be right.
+    pub help: &'static str,
+}
+
+fn illegal(problem: String, help: &'static str) -> Result<(), Illegal> {
+    Err(Illegal { problem, help })
+}
+
+/// Shared memory for barriers, as the compiler keeps it free.
+const BARRIERS: usize = 2048;
+/// A warpgroup stores through two buffers of 64 rows of 128 bytes.
+const STAGING: usize = 2 * 64 * 128;
+
+impl Config {
+    /// Is the config legal for a product on a device? Whatever passes compiles, and is right.
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn check(&self, problem: &Problem, device: DeviceClass) -> Result<(), Illegal> {
+        let extents = [("rows", self.rows), ("block_n", self.block_n), ("block_k", self.block_k)];
+        if self.algorithm == Algorithm::Persistent && !self.block_n.is_multiple_of(8) {
+            let problem = format!("block_n is {}, but tensor cores take columns by 8", self.block_n);
+            return illegal(problem, "");
+        }
+        for (name, extent) in extents {
+            if !extent.is_power_of_two() {
+                return illegal(
+                    format!("{name} is {extent}, but tiles have extents that are powers of two"),
+                    "",
+                );
+            }
+        }
+        match self.algorithm {
+            Algorithm::Gemv if self.rows < problem.m => illegal(
+                format!("{} rows a program, but `x` has {} rows", self.rows, problem.m),
+                "use `Algorithm::Tiled`",
+            ),
+            Algorithm::Persistent => self.check_persistent(problem, device),
+            Algorithm::Gemv | Algorithm::Tiled => Ok(()),
+        }
+    }
+
+    fn check_persistent(&self, problem: &Problem, device: DeviceClass) -> Result<(), Illegal> {
+        let tiles = problem.m.div_ceil(self.rows) * problem.n.div_ceil(self.block_n);
+        if tiles > i32::MAX as usize / 2 {
+            return illegal(format!("{tiles} tiles, but they are numbered by an i32"), "use larger tiles");
+        }
+        // What follows are rules of the hardware that the specialised kernel runs on; without it the kernel is one like others.
+        if self.warp_specialize == WarpSpecialize::Off || !device.is_hopper() {
+            return Ok(());
+        }
+        if !self.num_warps.is_multiple_of(4) {
+            let problem = format!("{} warps, but tensor cores are driven by groups of 4", self.num_warps);
+            return illegal(problem, "");
+        }
+        let least_rows = 16 * self.num_warps as usize;
+        if !self.rows.is_multiple_of(least_rows) {
+            let problem =
+                format!("{} rows for {} warps, each of which takes 16 at a time", self.rows, self.num_warps);
+            return illegal(problem, "use more rows or fewer warps");
+        }
+        let sums = self.rows * self.block_n / (32 * self.num_warps as usize);
+        if sums > wgmma::MAX_SUMS as usize {
+            let problem = format!("{sums} sums a thread, but there are registers for {}", wgmma::MAX_SUMS);
+            return illegal(problem, "use smaller tiles or more warps");
+        }
+        let bytes = problem.bits as usize / 8;
+        if !(self.block_k * bytes).is_multiple_of(32) {
+            let problem = format!("block_k is {}, but an instruction takes {}", self.block_k, 32 / bytes);
+            return illegal(problem, "");
+        }
+        let (needed, most) = (self.shared_bytes(problem.bits), GpuFeatures::SM_90.max_shared_bytes as usize);
+        if needed > most {
+            let problem = format!("{needed} bytes of shared memory, but a CTA can have {most}");
+            return illegal(problem, "use fewer stages or smaller tiles");
+        }
+        if self.num_stages < 2 {
+            return illegal(format!("{} stages, but a ring has at least 2", self.num_stages), "");
+        }
+        if problem.k < self.num_stages as usize * self.block_k {
+            let problem =
+                format!("{} stages of {} along K, but K is {}", self.num_stages, self.block_k, problem.k);
+            return illegal(problem, "use fewer stages, or `Algorithm::Tiled`");
+        }
+        Ok(())
+    }
+
+    /// Bytes of shared memory of the specialised kernel on operands of `bits` bits.
+    pub fn shared_bytes(&self, bits: u32) -> usize {
+        let groups = if self.warp_specialize == WarpSpecialize::PingPong { 2 } else { 1 };
+        let stage = (self.rows + self.block_n) * self.block_k * bits as usize / 8;
+        let warpgroups = groups * self.num_warps as usize / 4;
+        self.num_stages as usize * stage + warpgroups * STAGING + BARRIERS
+    }
+}

@@ -1,0 +1,176 @@
+//! The persistent kernel: every config of its space, on the host and on the emulator, by few programs, so that each takes several tiles; and what is refused.
+
+use expect_test::expect;
+use tegula::prelude::*;
+use tegula::runtime::Device;
+
+use super::super::config::{Algorithm, Config, Problem};
+use super::super::options::{Numerics, absent};
+use super::super::{hopper, kernel, reference};
+use crate::testing::{Bound, Padded, Rng, assert_close, device};
+use crate::{Activation, DeviceClass};
+
+/// One product by `programs` programs, against f64. Rows are padded to multiples of 16 bytes, as tensor copies want them, and by 16 bytes more.
+fn against_f64<T: Activation + DotInto<f32>, O: Activation>(
+    device: &Device,
+    config: Config,
+    [m, n, k]: [usize; 3],
+    programs: usize,
+) {
+    let mut rng = Rng::new((m * 31 + n * 7 + k) as u64);
+    let pad = |cols: usize| cols.next_multiple_of(8) + 8 - cols;
+    let x = Padded::<T>::random(device, [m, k], pad(k), &mut rng);
+    let w = Padded::<T>::random(device, [n, k], pad(k), &mut rng);
+    let mut y = Padded::<O>::poisoned(device, [m, n], pad(n));
+    let added = absent(x.view()).unwrap();
+    kernel::persistent::<T, O, T>(
+        x.view(),
+        w.view(),
+        added.bias,
+        added.residual,
+        y.view_mut(),
+        config,
+        Numerics::default(),
+    )
+    .grid(programs)
+    .launch(&device.stream())
+    .unwrap_or_else(|error| panic!("{config:?}, {m}×{n}×{k}: {error}"));
+    let (xs, ws) = (x.values_f64(), w.values_f64());
+    let exact = reference::gemm(&xs, &ws, [m, n, k]);
+    let size = reference::magnitudes(&xs, &ws, [m, n, k]);
+    // γ(K) of the sum, in any order.
+    let relative = (k as f64 + 1.0) * 2f64.powi(-24) * 1.001;
+    let bounds = exact.iter().zip(&size).map(|(&y, &size)| Bound::rounded_to::<O>(y, size * relative));
+    assert_close(&y.values_f64(), &exact, bounds);
+    y.assert_padding_untouched();
+}
+
+#[test]
+fn every_config_on_the_host() {
+    for config in hopper::space(16, usize::MAX) {
+        for shape in [[1, 1, 1], [130, 7, 65], [33, 260, 64], [65, 1, 130], [1, 70, 33], [5, 9, 0]] {
+            against_f64::<bf16, bf16>(&device(), config, shape, 2);
+        }
+        against_f64::<f16, f32>(&device(), config, [70, 70, 70], 1);
+    }
+}
+
+/// A shape with three tiles or more for two programs, the last ones ragged, and a ring that goes round more than once.
+#[cfg(feature = "jit")]
+fn ragged(config: Config) -> [usize; 3] {
+    [config.rows + 1, 2 * config.block_n - 9, (config.num_stages as usize + 1) * config.block_k - 3]
+}
+
+#[cfg(feature = "jit")]
+fn emulated(target: &str) -> Device {
+    tegula::device(&format!("emulated:{target}")).unwrap()
+}
+
+#[cfg(feature = "jit")]
+#[test]
+fn every_config_on_an_emulated_hopper() {
+    let device = emulated("sm_90a");
+    for config in hopper::space(16, usize::MAX) {
+        against_f64::<bf16, bf16>(&device, config, ragged(config), 2);
+    }
+}
+
+#[cfg(feature = "jit")]
+#[test]
+fn edges_on_an_emulated_hopper() {
+    let device = emulated("sm_90a");
+    // The largest and the smallest tile, and the one that goes to two groups.
+    for config in hopper::space(16, 256)
+        .filter(|c| [128 * 256, 64 * 64].contains(&(c.rows * c.block_n)) || c.num_warps == 4)
+    {
+        for shape in [[1, 1, 64], [3, 8, 0], [2, 1, 200], [1, 72, 7]] {
+            against_f64::<bf16, bf16>(&device, config, shape, 1);
+        }
+        against_f64::<f16, f32>(&device, config, [65, 66, 136], 3);
+    }
+}
+
+/// The same source, where there are neither tensor copies nor tensor cores of warpgroups.
+#[cfg(feature = "jit")]
+#[test]
+fn the_hint_is_ignored_on_an_emulated_ampere() {
+    let device = emulated("sm_80");
+    for config in hopper::space(16, 192).filter(|c| c.rows * c.block_n <= 128 * 128) {
+        against_f64::<bf16, bf16>(&device, config, [config.rows + 1, config.block_n + 1, 100], 2);
+    }
+}
+
+/// Twenty orders of events, for every config: minutes, so by hand.
+#[cfg(feature = "jit")]
+#[test]
+#[ignore = "takes minutes: cargo test --release -p tegula-kernels --features jit -- --ignored twenty_seeds"]
+fn twenty_seeds() {
+    use tegula::runtime::{Emulation, Timing};
+    let device = emulated("sm_90a");
+    for config in hopper::space(16, usize::MAX) {
+        for seed in 0..20 {
+            let timing = [Timing::Early, Timing::Late, Timing::Random][seed as usize % 3];
+            device.set_emulation(Emulation::default().with_seed(seed).with_timing(timing)).unwrap();
+            against_f64::<bf16, bf16>(&device, config, ragged(config), 2);
+        }
+    }
+}
+
+#[test]
+fn illegal_configs_are_refused_with_the_reason() {
+    let problem = Problem::dense([4096, 4096, 4096], 16);
+    let largest = hopper::space(16, usize::MAX).next().unwrap();
+    let small = Problem::dense([4096, 4096, 128], 16);
+    let cases = [
+        (problem, Config { num_stages: 5, ..largest }),
+        (problem, Config { block_n: 12, ..largest }),
+        (problem, Config { block_n: 192, ..largest }),
+        (problem, Config { num_warps: 6, ..largest }),
+        (problem, Config { rows: 64, ..largest }),
+        (problem, Config { rows: 256, ..largest }),
+        (problem, Config { block_k: 8, ..largest }),
+        (problem, Config { num_stages: 1, ..largest }),
+        (small, largest),
+        (Problem::dense([5, 64, 64], 16), Config { algorithm: Algorithm::Gemv, rows: 4, ..largest }),
+        (Problem::dense([1 << 30, 1 << 30, 4096], 16), largest),
+    ];
+    let words = cases.map(|(problem, config)| match config.check(&problem, DeviceClass::H200) {
+        Ok(()) => "legal\n".to_owned(),
+        Err(illegal) if illegal.help.is_empty() => illegal.problem + "\n",
+        Err(illegal) => format!("{}; {}\n", illegal.problem, illegal.help),
+    });
+    expect![[r#"
+        280576 bytes of shared memory, but a CTA can have 232448; use fewer stages or smaller tiles
+        block_n is 12, but tensor cores take columns by 8
+        block_n is 192, but tiles have extents that are powers of two
+        6 warps, but tensor cores are driven by groups of 4
+        64 rows for 8 warps, each of which takes 16 at a time; use more rows or fewer warps
+        256 sums a thread, but there are registers for 192; use smaller tiles or more warps
+        block_k is 8, but an instruction takes 16
+        1 stages, but a ring has at least 2
+        4 stages of 64 along K, but K is 128; use fewer stages, or `Algorithm::Tiled`
+        4 rows a program, but `x` has 5 rows; use `Algorithm::Tiled`
+        35184372088832 tiles, but they are numbered by an i32; use larger tiles
+    "#]]
+    .assert_eq(&words.concat());
+}
+
+#[test]
+fn the_whole_space_is_legal_where_it_applies() {
+    for k in [128, 576, 4096] {
+        let problem = Problem::dense([4096, 4096, k], 16);
+        for config in hopper::space(16, k) {
+            assert_eq!(config.check(&problem, DeviceClass::H200), Ok(()), "{config:?}");
+        }
+    }
+}
+
+#[test]
+fn hopper_configs_are_chosen_where_tensor_copies_are_possible() {
+    let algorithm = |shape, device| Config::choose(&Problem::dense(shape, 16), device).algorithm;
+    assert_eq!(algorithm([4096, 4096, 4096], DeviceClass::H200), Algorithm::Persistent);
+    assert_eq!(algorithm([4096, 4096, 4096], DeviceClass::A100), Algorithm::Tiled);
+    assert_eq!(algorithm([4096, 4096, 4095], DeviceClass::H200), Algorithm::Tiled, "rows start anywhere");
+    assert_eq!(algorithm([4096, 4096, 64], DeviceClass::H200), Algorithm::Tiled, "one step");
+    assert_eq!(algorithm([1, 4096, 4096], DeviceClass::H200), Algorithm::Gemv);
+}
