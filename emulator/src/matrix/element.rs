@@ -65,9 +65,10 @@ impl Element {
     }
 
     /// The value of a right-aligned pattern of at most 32 bits, exactly.
+    #[inline]
     pub fn value(self, bits: u32) -> f64 {
         match self {
-            Element::F16 => decode(bits, Format::F16),
+            Element::F16 => half(bits),
             Element::Bf16 => f32::from_bits(bits << 16) as f64,
             Element::Tf32 => f32::from_bits(bits & !0x1FFF) as f64,
             Element::E4m3 => decode(bits, Format::E4m3),
@@ -93,6 +94,35 @@ impl Element {
             Element::S4 => "s4",
             Element::U4 => "u4",
             Element::B1 => "b1",
+        }
+    }
+}
+
+/// An f16 as [`decode`] has it, by one multiplication: in the place of an f32 it is 2^112 times too small, subnormals among them.
+#[inline]
+fn half(bits: u32) -> f64 {
+    let magnitude = (bits & 0x7FFF) << 13;
+    let special = bits & 0x7C00 == 0x7C00;
+    let wide = if special {
+        f32::from_bits(magnitude | 0x7F80_0000)
+    } else {
+        f32::from_bits(magnitude) * 2f32.powi(112)
+    };
+    f64::from(if bits & 0x8000 != 0 { -wide } else { wide })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_f16_is_what_it_was() {
+        for bits in 0..=0xFFFF {
+            let (quick, slow) = (half(bits), decode(bits, Format::F16));
+            assert!(
+                quick.to_bits() == slow.to_bits() || quick.is_nan() && slow.is_nan(),
+                "{bits:#x}: {quick}, {slow}"
+            );
         }
     }
 }

@@ -82,39 +82,83 @@ impl Mma {
         let [a_fragment, b_fragment, c_fragment] = self.fragments();
         let [a_registers, b_registers, c_registers] = self.registers();
         scratch.resize(m, n, k);
-        for_each(a_fragment, a_registers, |register, lane, e, (row, kk)| {
-            scratch.a[row * k + kk] = self.a.extract(a(register, lane), e);
-        });
-        for_each(b_fragment, b_registers, |register, lane, e, (kk, column)| {
-            scratch.b[kk * n + column] = self.b.extract(b(register, lane), e);
-        });
-        let fused = self.accumulator == Accumulator::F64;
-        if fused {
-            for_each(c_fragment, c_registers, |register, lane, e, (row, column)| {
-                scratch.sums[row * n + column] = self.accumulator.extract(c(register, lane), e);
-            });
+        gather(self.a, (a_fragment, a_registers), a, &mut scratch.a, (k, 1));
+        gather(self.b, (b_fragment, b_registers), b, &mut scratch.b, (n, n));
+        let c_places = (c_fragment, c_registers);
+        if self.accumulator == Accumulator::F64 {
+            visit(c_places, c, &mut scratch.sums, (n, 1), |sum, word, _| *sum = f64::from_bits(word));
             scratch.fused_multiply_add(n, k);
-        } else if self.a == Element::B1 && self.bits == BitOperation::Xor {
-            scratch.count_different(n, k);
         } else {
-            scratch.multiply(n, k);
-        }
-        if !fused {
-            for_each(c_fragment, c_registers, |register, lane, e, (row, column)| {
-                scratch.sums[row * n + column] += self.accumulator.extract(c(register, lane), e);
-            });
+            if self.a == Element::B1 && self.bits == BitOperation::Xor {
+                scratch.count_different(n, k);
+            } else {
+                scratch.multiply(n, k);
+            }
+            match self.accumulator {
+                Accumulator::F32 => visit(c_places, c, &mut scratch.sums, (n, 1), |sum, word, _| {
+                    *sum += f64::from(f32::from_bits(word as u32));
+                }),
+                other => visit(c_places, c, &mut scratch.sums, (n, 1), |sum, word, e| {
+                    *sum += other.extract(word, e);
+                }),
+            }
         }
         for register in 0..c_registers {
             for lane in 0..32 {
-                let mut word = 0;
-                for e in 0..c_fragment.per_register() {
-                    let (row, column) = c_fragment.position(lane, register, e);
-                    word |=
-                        self.accumulator.finish(scratch.sums[row as usize * n + column as usize]) << (16 * e);
-                }
-                d(register, lane, word);
+                let (row, column) = c_fragment.position(lane, register, 0);
+                let at = row as usize * n + column as usize;
+                let sums = &scratch.sums[at..at + c_fragment.per_register() as usize];
+                let halves = sums.iter().enumerate();
+                d(
+                    register,
+                    lane,
+                    halves.fold(0, |word, (e, &sum)| word | self.accumulator.finish(sum) << (16 * e)),
+                );
             }
         }
+    }
+}
+
+/// Calls `f(place, word, element)` for all that a warp holds of a matrix whose rows are `width` long; the elements of a register are `step` apart in it.
+#[inline]
+fn visit(
+    (fragment, registers): (Fragment, u32),
+    read: impl Fn(u32, u32) -> u64,
+    matrix: &mut [f64],
+    (width, step): (usize, usize),
+    f: impl Fn(&mut f64, u64, u32),
+) {
+    for register in 0..registers {
+        for lane in 0..32 {
+            let (row, column) = fragment.position(lane, register, 0);
+            let word = read(register, lane);
+            let places = matrix[row as usize * width + column as usize..].iter_mut().step_by(step);
+            for (e, place) in (0..fragment.per_register()).zip(places) {
+                f(place, word, e);
+            }
+        }
+    }
+}
+
+/// Reads A or B. The most frequent types have loops of their own, without a choice in them.
+fn gather(
+    element: Element,
+    places: (Fragment, u32),
+    read: impl Fn(u32, u32) -> u64,
+    matrix: &mut [f64],
+    steps: (usize, usize),
+) {
+    match element {
+        Element::Bf16 => visit(places, read, matrix, steps, |to, word, e| {
+            *to = Element::Bf16.value(word as u32 >> (16 * e) & 0xFFFF);
+        }),
+        Element::F16 => visit(places, read, matrix, steps, |to, word, e| {
+            *to = Element::F16.value(word as u32 >> (16 * e) & 0xFFFF);
+        }),
+        Element::Tf32 => {
+            visit(places, read, matrix, steps, |to, word, _| *to = Element::Tf32.value(word as u32))
+        }
+        other => visit(places, read, matrix, steps, |to, word, e| *to = other.extract(word, e)),
     }
 }
 
@@ -125,18 +169,6 @@ pub(super) fn takes(element: Element, accumulator: Accumulator) -> bool {
         Accumulator::S32 { satfinite } => element.is_integer() && !(satfinite && element == Element::B1),
         Accumulator::F16 => matches!(element, Element::F16 | Element::E4m3 | Element::E5m2),
         Accumulator::F32 => !element.is_integer() && element != Element::F64,
-    }
-}
-
-/// Calls `f(register, lane, element, (row, column))` for all that a warp holds.
-fn for_each(fragment: Fragment, registers: u32, mut f: impl FnMut(u32, u32, u32, (usize, usize))) {
-    for register in 0..registers {
-        for lane in 0..32 {
-            for e in 0..fragment.per_register() {
-                let (row, column) = fragment.position(lane, register, e);
-                f(register, lane, e, (row as usize, column as usize));
-            }
-        }
     }
 }
 
