@@ -7,6 +7,8 @@ mod gguf;
 mod hugging_face;
 mod unsupported;
 
+use tegula_kernels::sampling::MAX_VOCAB;
+
 use crate::error::Fault;
 
 pub(crate) use hugging_face::HfConfig;
@@ -116,6 +118,21 @@ impl Config {
         self.kv_heads * self.head_dim
     }
 
+    /// Are these ids of the vocabulary?
+    ///
+    /// # Errors
+    /// Names the first that is not.
+    pub fn check_ids(&self, tokens: &[u32]) -> Result<(), Fault> {
+        let vocab = self.vocab;
+        match tokens.iter().enumerate().find(|(_, token)| **token as usize >= vocab) {
+            None => Ok(()),
+            Some((i, token)) => Err(Fault::new(
+                format!("token {i}"),
+                format!("id {token} is out of range: the model's vocabulary has {vocab} tokens"),
+            )),
+        }
+    }
+
     /// Is this a model that we can run? `name` gives what the file calls a field.
     ///
     /// # Errors
@@ -130,7 +147,7 @@ impl Config {
             (Heads, self.heads, 1 << 12),
             (KvHeads, self.kv_heads, 1 << 12),
             (HeadDim, self.head_dim, WIDEST_HEAD),
-            (Vocab, self.vocab, 1 << 24),
+            (Vocab, self.vocab, MAX_VOCAB),
             (Context, self.context, 1 << 30),
         ];
         for (field, value, most) in extents {

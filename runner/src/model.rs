@@ -171,13 +171,7 @@ impl<T: Dtype> Model<T> {
         if tokens.is_empty() {
             return Err(Fault::new("the tokens", "there are none"));
         }
-        let vocab = self.config.vocab;
-        if let Some((i, token)) = tokens.iter().enumerate().find(|(_, token)| **token as usize >= vocab) {
-            return Err(Fault::new(
-                format!("token {i}"),
-                format!("id {token} is out of range: the model's vocabulary has {vocab} tokens"),
-            ));
-        }
+        self.config.check_ids(tokens)?;
         let room = self.scratch.capacity - self.position;
         if tokens.len() > room {
             return Err(Fault::new(

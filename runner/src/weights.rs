@@ -35,7 +35,7 @@ pub trait WeightSource {
     /// The tensor of this name, if there is one.
     ///
     /// # Errors
-    /// If its elements are of a type that we do not know.
+    /// If its elements are of a type that we do not know, or the file was changed since it was opened.
     fn find(&self, name: &str) -> Result<Option<Weight<'_>>, Error>;
 
     /// The names of all tensors.
@@ -189,6 +189,7 @@ impl WeightSource for SafetensorsFile {
                 .in_file(&self.path));
             }
         };
+        self.bytes.check_unchanged().map_err(|fault| fault.in_file(&self.path))?;
         let (start, end) = info.data_offsets;
         // `read_metadata` has checked that the data has all the bytes, and each tensor as many as its shape asks for.
         let bytes = &self.bytes[self.data + start..self.data + end];

@@ -55,10 +55,6 @@ fn what_is_wrong_with_a_file_is_one_line() {
 
 #[test]
 fn what_is_wrong_with_a_request_is_one_line() {
-    assert_eq!(
-        refused(&["logits", "--random", "--tokens", "1,256"]),
-        "error: token 1: id 256 is out of range: the model's vocabulary has 256 tokens"
-    );
     let line = refused(&["generate", "--random", "--prompt", "a", "--temperature=-1"]);
     assert_eq!(line, "error: the temperature: is -1, not 0 or a number from 9.536743e-7 up");
     // Before anything is loaded: there is no such file.
@@ -204,6 +200,10 @@ fn what_cannot_fit_is_refused_before_loading() {
     assert_eq!(line, "error: the context: 4294967327 tokens do not fit its 2048 positions");
     let line = refused(&["generate", "--random", "--prompt", &"a".repeat(3000)]);
     assert_eq!(line, "error: the context: 3000 tokens do not fit its 2048 positions");
+    assert_eq!(
+        refused(&["logits", "--random", "--tokens", "1,256"]),
+        "error: token 1: id 256 is out of range: the model's vocabulary has 256 tokens"
+    );
     assert_eq!(refused(&["generate", "--random", "--prompt", ""]), "error: the prompt: has no tokens");
     assert!(
         refused(&["generate", "--random", "--prompt", "a", "--device", "nonsense"]).contains("`nonsense`")

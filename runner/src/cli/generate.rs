@@ -81,6 +81,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     if tokens.is_empty() {
         return Err(Fault::new("the prompt", "has no tokens").into());
     }
+    source.weights().config().check_ids(&tokens)?;
     let mut engine = args.model.load(&source, tokens.len(), tokens.len().saturating_add(args.max_tokens))?;
     if !args.chat && tokenizer.is_some() {
         write!(std::io::stdout().lock(), "{prompt}").written()?;

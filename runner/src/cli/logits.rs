@@ -48,6 +48,7 @@ pub fn main(args: &Args) -> Result<(), Failure> {
     if tokens.is_empty() {
         return Err(Fault::new("the prompt", "has no tokens").into());
     }
+    source.weights().config().check_ids(&tokens)?;
     let mut engine = args.model.load(&source, tokens.len(), tokens.len())?;
     let scores = engine.score(&tokens)?;
     let mut ranked: Vec<_> = (0u32..).zip(engine.logits()?).collect();

@@ -126,9 +126,10 @@ impl GgufFile {
     /// A tensor's shape, format and data, if there is one of this name.
     ///
     /// # Errors
-    /// If its type is one that we do not know.
+    /// If its type is one that we do not know, or the file was changed since it was opened.
     pub fn tensor(&self, name: &str) -> Result<Option<Weight<'_>>, Fault> {
         let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
+        self.bytes.check_unchanged()?;
         let Some((format, range)) = &tensor.data else {
             let known: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
             return Err(Fault::new(
@@ -211,6 +212,7 @@ impl GgufFile {
         read: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
         let Some(value) = self.metadata.get(key) else { return Ok(None) };
+        self.bytes.check_unchanged()?;
         let wrong = || Fault::new(format!("metadata {}", quoted(key)), format!("is not {wanted}"));
         read(value).map(Some).ok_or_else(wrong)
     }
