@@ -6,27 +6,40 @@
 
 mod chat;
 mod gguf;
+mod limits;
 mod stream;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 
 pub use chat::{ChatTemplate, Message};
+use limits::Growth;
 pub use stream::TextStream;
 
 use crate::error::{Error, Fault, one_line};
 use crate::gguf::GgufFile;
-use crate::isolate::isolated;
+use crate::isolate::isolated_within;
 use crate::weights::{read_json, read_limited};
 
 /// Tokens that end an answer, by the names that model families give them: a file's `eos_token_id` is often only one of several.
 const END_NAMES: &[&str] =
     &["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "</s>"];
 
+/// What the largest real files take is seconds, in a build without optimisation.
+const TIME_TO_LOAD: Duration = Duration::from_secs(120);
+/// The same for texts, and a second for so many bytes of one.
+const TIME_TO_ENCODE: Duration = Duration::from_secs(20);
+const BYTES_A_SECOND: usize = 50_000;
+
 /// A tokenizer, with what else a file says of text: where answers end, and how a chat is written.
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    /// Shared with threads that run it, which may be given up.
+    inner: Arc<tokenizers::Tokenizer>,
+    /// Of texts, by what the file says.
+    growth: Growth,
     alphabet: Alphabet,
     /// Put before a text that is not a chat, whose template writes it itself.
     bos: Option<u32>,
@@ -55,11 +68,12 @@ impl Tokenizer {
     /// From `tokenizer.json` and, where there is one, `tokenizer_config.json` of a folder. `ends` are the model's own ends of text.
     ///
     /// # Errors
-    /// If a file cannot be read or understood.
+    /// If a file cannot be read or understood, or does more to a text than a tokenizer has to.
     pub fn of_folder(folder: &Path, ends: &[u32]) -> Result<Tokenizer, Error> {
         let path = folder.join("tokenizer.json");
         let bytes = read_limited(&path)?;
-        let inner = isolated("the JSON", || {
+        let growth = limits::check(&bytes).map_err(|fault| fault.in_file(&path))?;
+        let inner = isolated_within("the JSON", TIME_TO_LOAD, || {
             tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())
         })
         .and_then(|inner| inner.map_err(|problem| Fault::new("the JSON", one_line(&problem, 300))));
@@ -86,7 +100,7 @@ impl Tokenizer {
         let mut stops = ends.to_vec();
         stops.extend(inner.token_to_id(&eos));
         let chat = template.map(|source| ChatTemplate { source, bos, eos });
-        Ok(Tokenizer::new(inner, alphabet, None, stops, chat))
+        Ok(Tokenizer { growth, ..Tokenizer::new(inner, alphabet, None, stops, chat) })
     }
 
     fn new(
@@ -101,7 +115,7 @@ impl Tokenizer {
         stops.extend(named.map(|(&id, _)| id));
         stops.sort_unstable();
         stops.dedup();
-        Tokenizer { inner, alphabet, bos, stops, chat }
+        Tokenizer { inner: Arc::new(inner), growth: Growth::NONE, alphabet, bos, stops, chat }
     }
 
     /// Tokens, special ones included.
@@ -112,7 +126,7 @@ impl Tokenizer {
     /// The ids of a text to be continued.
     ///
     /// # Errors
-    /// If the vocabulary cannot write the text.
+    /// If the vocabulary cannot write the text, or it would take too much memory or time.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         let mut ids: Vec<u32> = self.bos.into_iter().collect();
         ids.extend(self.ids(text, true)?);
@@ -131,8 +145,11 @@ impl Tokenizer {
     }
 
     fn ids(&self, text: &str, add_special: bool) -> Result<Vec<u32>, Error> {
-        let encode = || self.inner.encode_fast(text, add_special).map_err(|error| error.to_string());
-        let encoding = isolated("the tokenizer", encode)?;
+        self.growth.check("the prompt", text.len())?;
+        let time = TIME_TO_ENCODE + Duration::from_secs((text.len() / BYTES_A_SECOND) as u64);
+        let (inner, owned) = (Arc::clone(&self.inner), text.to_owned());
+        let encode = move || inner.encode_fast(owned, add_special).map_err(|error| error.to_string());
+        let encoding = isolated_within("the tokenizer", time, encode)?;
         let encoding = encoding.map_err(|problem| Fault::new("the prompt", one_line(&problem, 300)))?;
         Ok(encoding.get_ids().to_vec())
     }

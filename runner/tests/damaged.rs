@@ -8,7 +8,8 @@ use common::gguf::{Builder, HEAD_DIM, HEADS, HIDDEN, INTERMEDIATE, KV_HEADS, Val
 use common::open;
 use expect_test::{Expect, expect};
 use tegula_runner::config::Scaling;
-use tegula_runner::{Error, ModelWeights, Tokenizer};
+use tegula_runner::weights::{SafetensorsFile, WeightSource};
+use tegula_runner::{Checkpoint, Error, ModelWeights, Part, Tokenizer};
 
 /// Every allocation of this program goes through here: past the limit the program aborts.
 #[global_allocator]
@@ -622,13 +623,51 @@ fn prompts_are_neither_cut_nor_filled() {
 }
 
 #[test]
-fn what_makes_the_tokenizers_panic_is_an_error() {
-    // A trie whose only node points far behind its end.
-    let field = r#""normalizer": {"type": "Precompiled", "precompiled_charsmap": "BAAAAP////8="}"#;
+fn tokenizers_that_would_take_all_memory() {
+    // Offsets of a table that point far behind its end made the crate panic; a wrong length makes it allocate.
+    let table = r#""normalizer": {"type": "Precompiled", "precompiled_charsmap": "BAAAAP////8="}"#;
+    let line = tokenizer_json(table).err().expect("no error").to_string();
+    assert!(line.ends_with(
+        "tokenizer.json: `normalizer`: `Precompiled` is not supported: models of the Llama family have no such step"
+    ), "{line}");
+    let steps = [r#"{"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaa"}"#; 6].join(",");
+    let field = format!(r#""normalizer": {{"type": "Sequence", "normalizers": [{steps}]}}"#);
     check(
-        tokenizer_json(field).unwrap().encode("hello"),
-        expect![
-            "the tokenizer: is damaged, or of a kind that is not supported: index out of bounds: the len is 1 but the index is 1073741672"
-        ],
+        tokenizer_json(&field).unwrap().encode(&"a".repeat(40)),
+        expect!["the prompt: has 40 bytes, which the tokenizer can turn into 40000000, more than 33554432"],
     );
+}
+
+/// In a file that is shortened, the system ends whoever reads the pages that are gone.
+#[test]
+fn files_that_change_while_they_are_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    // Several pages, the last of which go.
+    let mut model = Builder::model();
+    model.metadata.push(("filler".into(), Value::Str("x".repeat(100_000))));
+    let shorten = |path: &std::path::Path| {
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(5000).unwrap();
+    };
+    std::fs::write(&path, model.build()).unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    checkpoint.verify().unwrap();
+    shorten(&path);
+    let plain = |result: Result<(), Error>| {
+        let line = result.expect_err("no error").to_string();
+        line.replace(folder.path().to_str().unwrap(), "").replace(std::path::MAIN_SEPARATOR, "")
+    };
+    let shortened = "model.gguf: the file: was shortened from 119936 to 5000 bytes while it was being read";
+    assert_eq!(plain(checkpoint.weight(Part::OutputNorm).map(|_| ())), shortened);
+    assert_eq!(plain(checkpoint.tokenizer().map(|_| ())), shortened);
+
+    let path = folder.path().join("model.safetensors");
+    let header = r#"{"a": {"dtype": "F32", "shape": [5000], "data_offsets": [0, 20000]}}"#;
+    std::fs::write(&path, safetensors(header, 20_000)).unwrap();
+    let file = SafetensorsFile::open(&path).unwrap();
+    assert!(file.find("a").unwrap().is_some());
+    shorten(&path);
+    let shortened =
+        "model.safetensors: the file: was shortened from 20076 to 5000 bytes while it was being read";
+    assert_eq!(plain(file.find("a").map(|_| ())), shortened);
 }
