@@ -10,7 +10,7 @@ use tegula::runtime::{Stream, TensorView, TensorViewMut};
 
 use crate::check::Check;
 use crate::{Activation, DeviceClass, Error};
-use config::Config;
+use config::PIECES;
 
 /// `ids[i]` = the index of the largest element of row i; of several, the lowest. NaN is passed over; a row without any number gives −1, which
 /// [`embedding`](fn@crate::embedding) turns into NaN, so that it does not go unnoticed.
@@ -44,7 +44,7 @@ pub(crate) fn launch<T: Activation>(
         return Ok(());
     }
     check.multiple(name, "cols", cols, 1)?;
-    let config = Config::choose(cols, DeviceClass::of(stream.device()));
+    let config = PIECES.choose(cols, DeviceClass::of(stream.device()));
     let launch = kernel::argmax::<T>(x, ids, config);
     check.launched(launch.num_warps(config.num_warps).grid(rows).launch(stream))
 }

@@ -3,17 +3,9 @@
 use tegula::prelude::{Float, bf16, f16};
 
 use super::kernel::sample;
-use crate::DeviceClass;
 use crate::registry::{Entry, Variant, with_warps};
-
-/// How a row is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
-    /// Columns a tile.
-    pub block: usize,
-    /// Warps of a CTA.
-    pub num_warps: u32,
-}
+pub use crate::rowwise::Piece as Config;
+use crate::rowwise::Pieces;
 
 /// Which of the thresholds are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,41 +16,9 @@ pub struct Filters {
     pub top_p: bool,
 }
 
-/// 16 elements for each thread: two 16-byte pieces of 16-bit elements in flight.
-const COLUMNS_PER_WARP: usize = 512;
-/// The widest tile: 16 warps. Weights and their running sums are 64 bits each, and 32 warps would leave 64 registers a thread.
-const GPU_MOST: usize = 16 * COLUMNS_PER_WARP;
-/// Tiles of 64-bit weights of 64 KB.
-const HOST_MOST: usize = 8 << 10;
-
-impl Config {
-    /// The config for rows of `vocab`.
-    pub fn choose(vocab: usize, device: DeviceClass) -> Config {
-        let block = vocab.next_power_of_two();
-        match device {
-            DeviceClass::Host { .. } => Config { block: block.min(HOST_MOST), num_warps: 1 },
-            DeviceClass::Gpu { .. } => {
-                let block = block.min(GPU_MOST);
-                Config { block, num_warps: block.div_ceil(COLUMNS_PER_WARP) as u32 }
-            }
-        }
-    }
-
-    /// What the choice gives for vocabularies of some size, and one tiny.
-    pub fn space() -> Vec<Config> {
-        let mut space = Vec::new();
-        for device in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
-            space.extend([1, 256, 1024, 4096, GPU_MOST].map(|vocab| Config::choose(vocab, device)));
-        }
-        space.sort_by_key(|c| (c.num_warps, c.block));
-        space.dedup();
-        space
-    }
-
-    fn host_only(self) -> bool {
-        self.block > COLUMNS_PER_WARP * self.num_warps as usize
-    }
-}
+/// 16 elements for each thread, as argmax; but weights and their running sums are 64 bits each, so that 32 warps would leave 64 registers a thread, and
+/// tiles of the host are half as wide.
+pub const PIECES: Pieces = Pieces { least: 1, per_warp: 512, most_warps: 16, host_most: 8 << 10 };
 
 /// What the registry lists.
 pub fn entry() -> Entry {
@@ -70,11 +30,12 @@ pub fn entry() -> Entry {
 }
 
 fn variants_of<T: Float>(types: &str, variants: &mut Vec<Variant>) {
-    for config in Config::space() {
+    // Vocabularies of some size, and one tiny: the whole space is four times as many kernels.
+    for config in PIECES.space([1, 256, 1024, 4096, 8192]) {
         for (top_k, top_p) in [(false, false), (true, false), (false, true), (true, true)] {
             let filters = Filters { top_k, top_p };
             let stage = move || with_warps(sample::<T>::stage(filters, config), config.num_warps);
-            variants.push(Variant::new(types, (config, filters), stage).host_only(config.host_only()));
+            variants.push(Variant::new(types, (config, filters), stage).host_only(PIECES.host_only(config)));
         }
     }
 }

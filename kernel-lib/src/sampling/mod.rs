@@ -32,7 +32,7 @@ use tegula::runtime::{Stream, TensorView, TensorViewMut};
 
 use crate::check::Check;
 use crate::{Activation, DeviceClass, Error};
-use config::{Config, Filters};
+use config::{Filters, PIECES};
 
 /// How a token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,8 +61,8 @@ impl Sampling {
     }
 }
 
-/// The longest row whose sum of probabilities fits the fixed-point numbers.
-pub const MAX_VOCAB: usize = 1 << 22;
+/// The longest row whose sum of probabilities, of 2⁴⁰ at most each, fits 64 bits.
+pub const MAX_VOCAB: usize = (1 << 24) - 1;
 /// The lowest temperature that is not 0.
 pub const MIN_TEMPERATURE: f32 = 1.0 / (1 << 20) as f32;
 
@@ -70,7 +70,7 @@ pub const MIN_TEMPERATURE: f32 = 1.0 / (1 << 20) as f32;
 ///
 /// | argument | shape | type |
 /// |---|---|---|
-/// | `logits` | `[rows, vocab]`, vocab at most 2²² | `T` |
+/// | `logits` | `[rows, vocab]`, vocab below 2²⁴ | `T` |
 /// | `ids` | `[rows]` | i32 |
 ///
 /// Rows draw different random numbers from the one seed and step.
@@ -105,7 +105,7 @@ pub fn sample<'a, T: Activation>(
     let top_k = top_k.filter(|&k| k < vocab);
     let top_p = top_p.filter(|&p| p < 1.0);
     let filters = Filters { top_k: top_k.is_some(), top_p: top_p.is_some() };
-    let config = Config::choose(vocab, DeviceClass::of(stream.device()));
+    let config = PIECES.choose(vocab, DeviceClass::of(stream.device()));
     let launch = kernel::sample::<T>(
         logits,
         ids,

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use tegula::prelude::*;
 
-use super::{Sampling, reference};
+use super::{MAX_VOCAB, Sampling, reference};
 use crate::testing::{Padded, Rng, device, shown};
 use crate::{Activation, sample};
 
@@ -68,6 +68,20 @@ fn vocabularies_of_real_models() {
         let sampling = Sampling { temperature: 0.8, top_k: Some(100), top_p: Some(0.95), seed: 5, step: 3 };
         against_f64::<bf16>(1, vocab, 0, sampling);
         against_f64::<f32>(1, vocab, 0, Sampling { top_k: None, ..sampling });
+    }
+}
+
+/// All alike, so that the weights sum up to 2⁶⁴ − 2⁴⁰, and every token is as likely as it can be told by.
+#[test]
+fn the_longest_row_does_not_overflow() {
+    let device = device();
+    let logits = device.from_vec(vec![f16::from_f32(1.0); MAX_VOCAB], &[1, MAX_VOCAB]).unwrap();
+    for step in 0..3 {
+        let sampling = Sampling { step, ..Sampling::at_temperature(1.0, 17) };
+        let mut ids = device.from_vec(vec![-77; 1], &[1]).unwrap();
+        sample(&logits, &mut ids, &sampling, &device.stream()).unwrap();
+        let expected = reference::uniform(17, step, 0) * MAX_VOCAB as f64;
+        assert_eq!(ids.to_vec().unwrap(), [expected as i32]);
     }
 }
 
@@ -218,7 +232,7 @@ fn no_rows_are_no_work_and_what_does_not_fit_is_named() {
         `sample`, argument `sampling`: top_k is 0, but at least 1 is needed; `None` turns it off
         `sample`, argument `sampling`: top_p is 0, but a number above 0 and up to 1 is needed; `None` turns it off
         `sample`, argument `sampling`: top_p is 1.5, but a number above 0 and up to 1 is needed; `None` turns it off
-        `sample`, argument `logits`: vocab is 0, but 1 to 4194304 is possible
+        `sample`, argument `logits`: vocab is 0, but 1 to 16777215 is possible
         `sample`, argument `logits`: cols is 0, but a positive multiple of 1 is needed
     "#]]
     .assert_eq(&shown(refused));

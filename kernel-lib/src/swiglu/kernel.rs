@@ -8,7 +8,7 @@ use super::config::Config;
 #[kernel]
 pub fn swiglu<T: Float>(gate: View<T, 2>, up: View<T, 2>, y: ViewMut<T, 2>, config: Config) {
     let Config { rows, block, .. } = config;
-    let (row, col) = (program_id(0) * rows as i32, program_id(1) * block as i32);
+    let (row, col) = config.corner(y.dim(1));
     let g = gate.load([row, col], [rows, block]).cast::<f32>();
     let u = up.load([row, col], [rows, block]).cast::<f32>();
     y.store([row, col], (g * sigmoid(g) * u).cast::<T>());
