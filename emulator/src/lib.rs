@@ -46,6 +46,7 @@ mod launch;
 pub mod machine;
 pub mod matrix;
 pub mod memory;
+pub mod mutate;
 pub mod numerics;
 pub mod observe;
 pub mod ptx;

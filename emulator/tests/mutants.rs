@@ -7,9 +7,9 @@ use std::ops::Range;
 use support::attention::{ATTENTIONS, run_attention};
 use support::compiled::{COMPILED, run_compiled};
 use support::gemm::{GEMMS, Gemm, run_gemm};
-use support::mutate::{ALL, Change, Change::*, Expect, Nth, Sites, Source};
 use support::{Attention, options};
 use tegula_emulator::ReportKind::{self, *};
+use tegula_emulator::mutate::{ALL, Change, Change::*, Expect, Nth, Sites, Source};
 use tegula_emulator::{Options, Report, Timing};
 
 /// A change, and what is found.
@@ -508,4 +508,30 @@ fn mutants_of_compiled_kernels_are_found() {
             run_compiled(kernel, source, options).reports
         });
     }
+}
+
+/// Changes to what synchronises that nothing is reported of.
+fn survivors(source: &str, run: impl Fn(&str, &Options) -> Vec<Report>) -> Vec<(Nth, Change)> {
+    let parsed = Source::new(source);
+    let survives =
+        |&(at, change): &(Nth, Change)| run(&parsed.change(at, change), &options(1, Timing::Late)).is_empty();
+    parsed.synchronisation().into_iter().filter(survives).collect()
+}
+
+#[test]
+fn nothing_that_synchronises_can_be_left_out_of_a_gemm() {
+    let kernel = &GEMMS[0];
+    let left = survivors(kernel.source, |source, options| {
+        run_gemm(kernel, source, GEMM_SHAPE, 1, options).0.reports
+    });
+    // No other instruction touches the accumulators between the wgmmas of the loop, and the first ones of a tile only overwrite them.
+    let fences = [0, 1].map(|n| (Nth("wgmma.fence", n), Drop));
+    assert_eq!(left, fences);
+}
+
+#[test]
+fn nothing_that_synchronises_can_be_left_out_of_a_compiled_kernel() {
+    let kernel = COMPILED.iter().find(|k| k.name == "dot_f16_sm_80").expect("it is one of them");
+    let left = survivors(kernel.source, |source, options| run_compiled(kernel, source, options).reports);
+    assert_eq!(left, []);
 }

@@ -1,10 +1,10 @@
 //! The attention's backward pass: three kernels that are known right on an H200.
 
 use half::bf16;
+use tegula_emulator::mutate::{Expect, Sites, Source};
 use tegula_emulator::{GlobalMemory, Launch, Module, Report, ReportKind, Timing};
 
 use super::gemm::{bytes, read_bf16};
-use super::mutate::{Expect, Sites, Source};
 use super::{Attention, D, Parameters, Random, head_map, options, relative_error};
 
 /// The main kernel.

@@ -7,7 +7,6 @@ pub mod backward;
 pub mod compiled;
 pub mod gemm;
 pub mod kernels;
-pub mod mutate;
 
 use tegula_emulator::asynchronous::{TensorDataType, TensorMapBuilder};
 use tegula_emulator::matrix::Swizzle;

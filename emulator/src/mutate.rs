@@ -1,19 +1,23 @@
-//! Changes of a PTX text, one at a time: by what an instruction is and which of its kind, so that they apply to whatever a code generator writes.
+//! Changes of a PTX text, one at a time: what a test of a code generator breaks in its output, to see that the sanitizers would have found it.
 //!
-//! A [`Source`] knows the text's instructions; [`Nth`] names one of them, [`Change`] what happens to it. No change moves a line, so places in the
-//! original are places in the mutant: [`Expect`] says, in terms of the original, what must be reported.
+//! Changes are by what an instruction is and which of its kind, so they apply to whatever a code generator writes. A [`Source`] knows the text's
+//! instructions; [`Nth`] names one of them, [`Change`] what happens to it. No change moves a line, so places in the original are places in the mutant:
+//! [`Expect`] says, in terms of the original, what must be reported. [`Source::synchronisation`] lists every change there is to how a kernel synchronises.
+//!
+//! Methods panic where a change does not fit the text: it is the test that is wrong then.
 
 use std::ops::Range;
 
-use tegula_emulator::ptx::{self, ast};
-use tegula_emulator::{Party, Report, ReportKind, Span};
+use crate::error::Span;
+use crate::ptx::{self, ast};
+use crate::report::{Party, Report, ReportKind};
 
 /// The n-th instruction (from 0) whose opcode begins with these dotted words: `Nth("mbarrier.try_wait", 1)`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nth(pub &'static str, pub usize);
 
 /// What happens to an instruction. Operands are numbered from 0, destinations first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It is gone.
     Drop,
@@ -55,6 +59,28 @@ pub struct Expect {
     pub other: Option<Sites>,
 }
 
+/// What a kernel's synchronisation is made of, and how each part can be wrong. The first row that fits an instruction counts.
+const SYNCHRONISATION: &[(&str, &[Change])] = &[
+    ("mbarrier.try_wait.parity", &[Change::GoOn, Change::FlipPhase]),
+    ("mbarrier.init", &[Change::Add(1, 1), Change::Add(1, -1)]),
+    ("mbarrier.arrive.expect_tx", &[Change::Add(2, 16), Change::Add(2, -16)]),
+    ("mbarrier.arrive", &[Change::Drop]),
+    ("fence.proxy.async", &[Change::Drop]),
+    ("fence.mbarrier_init", &[Change::Drop]),
+    ("wgmma.fence", &[Change::Drop]),
+    ("wgmma.commit_group", &[Change::Drop]),
+    ("wgmma.wait_group", &[Change::Drop, Change::Add(0, 1)]),
+    ("cp.async.commit_group", &[Change::Drop]),
+    ("cp.async.wait_group", &[Change::Drop, Change::Add(0, 1)]),
+    ("cp.async.bulk.commit_group", &[Change::Drop]),
+    ("cp.async.bulk.wait_group", &[Change::Drop, Change::Add(0, 1)]),
+    ("bar.sync", &[Change::Drop]),
+    ("bar.arrive", &[Change::Drop]),
+    ("barrier.sync", &[Change::Drop]),
+    ("barrier.cluster.wait", &[Change::Drop]),
+    ("setmaxnreg.inc", &[Change::Add(0, 8)]),
+];
+
 /// A text and its instructions.
 pub struct Source<'a> {
     text: &'a str,
@@ -63,6 +89,9 @@ pub struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// Reads a module.
+    ///
+    /// # Panics
+    /// If it is not PTX.
     pub fn new(text: &'a str) -> Source<'a> {
         fn collect(statements: &[ast::Statement<'_>], spans: &mut Vec<Span>) {
             for statement in statements {
@@ -85,10 +114,7 @@ impl<'a> Source<'a> {
     }
 
     fn all(&self, words: &str) -> impl Iterator<Item = Span> {
-        let matches = move |opcode: &str| {
-            opcode.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        self.instructions.iter().filter(move |(_, opcode)| matches(opcode)).map(|(span, _)| *span)
+        self.instructions.iter().filter(move |(_, opcode)| begins(opcode, words)).map(|(span, _)| *span)
     }
 
     fn find(&self, Nth(words, n): Nth) -> Span {
@@ -96,7 +122,25 @@ impl<'a> Source<'a> {
         self.all(words).nth(n).unwrap_or_else(|| panic!("there are {count} of `{words}`, no number {n}"))
     }
 
+    /// Every change to what synchronises, of each instruction in the text's order: what must be reported, unless the instruction is not needed.
+    pub fn synchronisation(&self) -> Vec<(Nth, Change)> {
+        let mut changes = vec![];
+        for &(_, opcode) in &self.instructions {
+            let Some(&(words, kinds)) = SYNCHRONISATION.iter().find(|(words, _)| begins(opcode, words))
+            else {
+                continue;
+            };
+            // All of these before it are in the list already.
+            let n = changes.iter().filter(|(Nth(of, _), _)| *of == words).count() / kinds.len();
+            changes.extend(kinds.iter().map(|&change| (Nth(words, n), change)));
+        }
+        changes
+    }
+
     /// The text with one instruction changed.
+    ///
+    /// # Panics
+    /// If there is no such instruction, or the change does not fit it.
     pub fn change(&self, at: Nth, change: Change) -> String {
         let span = self.find(at);
         let text = text_of(self.text, span);
@@ -167,6 +211,9 @@ impl<'a> Source<'a> {
     }
 
     /// The lines that a report may name.
+    ///
+    /// # Panics
+    /// If there are no such instructions.
     pub fn lines(&self, Sites(words, range): &Sites) -> Vec<u32> {
         let all: Vec<u32> = self.all(words).map(|span| self.line(span)).collect();
         let end = if range.end == ALL { all.len() } else { range.end };
@@ -195,6 +242,11 @@ impl<'a> Source<'a> {
                 }
         })
     }
+}
+
+/// Does an opcode begin with these dotted words?
+fn begins(opcode: &str, words: &str) -> bool {
+    opcode.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 fn text_of(text: &str, span: Span) -> &str {
@@ -226,4 +278,56 @@ fn operands(bare: &str) -> Vec<Range<usize>> {
     }
     found.retain(|range| !range.is_empty());
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = ".version 8.6\n.target sm_90a\n.address_size 64\n.entry k()\n{\n.reg .pred %p<2>;\n.reg .b32 %r<9>;\n\
+        @%p1 bar.sync 1, %r1;\n{ .reg .b32 x;\nmbarrier.try_wait.parity.shared.b64 %p1, [%r2+8], %r3; }\nbar.sync 0;\n\
+        mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 64;\nwgmma.wait_group.sync.aligned\n 1;\n}\n";
+
+    fn line(at: Nth, change: Change, number: usize) -> String {
+        let out = Source::new(TEXT).change(at, change);
+        assert_eq!(out.lines().count(), TEXT.lines().count(), "{out}");
+        ptx::parse(&out).unwrap_or_else(|e| panic!("{e}"));
+        out.lines().nth(number - 1).unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn changes_leave_the_rest_and_the_lines_alone() {
+        let computed = "{ .reg .b32 changed; add.s32 changed, %r1, 32; @%p1 bar.sync 1, changed; }";
+        assert_eq!(line(Nth("bar.sync", 0), Change::Add(1, 32), 8), computed);
+        assert_eq!(line(Nth("bar", 0), Change::Unguard, 8), "bar.sync 1, %r1;");
+        assert_eq!(line(Nth("bar.sync", 1), Change::Drop, 11), "");
+        assert_eq!(line(Nth("mbarrier.try_wait", 0), Change::GoOn, 10), "setp.eq.u32 %p1, 0, 0; }");
+        assert!(
+            line(Nth("mbarrier.try_wait", 0), Change::FlipPhase, 10).contains("xor.b32 changed, %r3, 1;")
+        );
+        assert!(line(Nth("mbarrier.try_wait", 0), Change::Shift(1, 8), 10).contains("[%r2+16]"));
+        assert!(line(Nth("mbarrier.arrive", 0), Change::Add(2, -16), 12).contains("[%r2], 48;"));
+        assert_eq!(line(Nth("wgmma.wait_group", 0), Change::Add(0, 1), 14), " 2;");
+        assert_eq!(line(Nth("wgmma", 0), Change::Drop, 15), "}");
+        assert_eq!(
+            line(Nth("bar", 1), Change::MoveBefore(Nth("bar", 0)), 8),
+            "bar.sync 0; @%p1 bar.sync 1, %r1;"
+        );
+        assert_eq!(
+            line(Nth("bar", 0), Change::MoveBehind(Nth("bar", 1)), 11),
+            "bar.sync 0; @%p1 bar.sync 1, %r1;"
+        );
+    }
+
+    #[test]
+    fn every_instruction_that_synchronises_is_changed() {
+        let changes = Source::new(TEXT).synchronisation();
+        let drop = |n| (Nth("bar.sync", n), Change::Drop);
+        assert!(
+            changes.len() == 8 && changes.contains(&drop(0)) && changes.contains(&drop(1)),
+            "{changes:?}"
+        );
+        let wait = |change| (Nth("mbarrier.try_wait.parity", 0), change);
+        assert_eq!(changes[1..3], [wait(Change::GoOn), wait(Change::FlipPhase)]);
+    }
 }
