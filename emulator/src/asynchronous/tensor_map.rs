@@ -505,6 +505,35 @@ mod tests {
         assert!(matches!(new(t, 16, &[64, 2], &[], &[64, 1]).build(), Err(Lengths { .. })));
     }
 
+    /// What one might take for errors; an H200 with driver 580 made maps of all of them.
+    #[test]
+    fn what_the_driver_takes_is_taken() {
+        let new = |dims: &[u64], strides: &[u64], boxes: &[u32]| {
+            TensorMapBuilder::new(TensorDataType::Bf16, 1 << 20, dims, strides, boxes)
+        };
+        let row = new(&[64, 64], &[128], &[64, 64]);
+        for builder in [
+            new(&[64, 64], &[0], &[64, 64]),
+            new(&[64, 64], &[16], &[64, 64]),
+            new(&[64, 64, 4], &[0, 128], &[64, 8, 1]),
+            new(&[64, 8, 8], &[1024, 128], &[64, 4, 4]),
+            new(&[64, 1], &[0], &[64, 1]),
+            new(&[1 << 32, 2], &[128], &[64, 2]),
+            new(&[64, 1 << 32], &[128], &[64, 2]),
+            new(&[64, 2], &[(1 << 40) - 16], &[64, 2]),
+            new(&[1], &[], &[64]),
+            new(&[64, 2], &[128], &[32, 2]).swizzle(Swizzle::B128),
+            TensorMapBuilder { address: 0, ..row },
+        ] {
+            assert!(builder.build().is_ok(), "{builder:?}");
+        }
+        // Strides are checked where no index uses them, too.
+        let unused = |stride| new(&[64, 1], &[stride], &[64, 1]).build();
+        assert_eq!(unused(24), Err(TensorMapError::Stride { index: 1, stride: 24 }));
+        assert_eq!(unused(1 << 40), Err(TensorMapError::Stride { index: 1, stride: 1 << 40 }));
+        assert!(new(&[(1 << 32) + 1, 2], &[128], &[64, 2]).build().is_err());
+    }
+
     /// Rows against the definition, evaluated element by element over all coordinates.
     #[test]
     fn rows_are_those_of_the_definition() {
