@@ -27,6 +27,7 @@ mod vector_add;
 use std::fmt::Write;
 
 use expect_test::expect_file;
+use tegula::ir::artifact::TENSOR_MAP_RANK;
 use tegula::ir::kernel::{Kernel, ParamFacts};
 use tegula::ir::op::Opcode;
 use tegula::ir::types::Type;
@@ -48,6 +49,7 @@ fn with_usual_facts(mut kernel: Kernel) -> Kernel {
                     stride_divisible: (0..rank).map(|d| if d + 1 == rank { 1 } else { 16 }).collect(),
                     dim_divisible: (0..rank).map(|_| 16).collect(),
                     small: true,
+                    tensor_map: rank <= TENSOR_MAP_RANK,
                     ..ParamFacts::default()
                 }
             }

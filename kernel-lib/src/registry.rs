@@ -4,6 +4,7 @@
 //! [`Entry`] from its `config.rs`, added to [`all_kernels`].
 
 use tegula::Diagnostics;
+use tegula::ir::artifact::TENSOR_MAP_RANK;
 use tegula::ir::kernel::{Kernel, ParamFacts};
 use tegula::ir::types::Type;
 
@@ -76,6 +77,7 @@ pub fn with_usual_facts(mut kernel: Kernel) -> Kernel {
                     stride_divisible: (0..rank).map(|d| if d + 1 == rank { 1 } else { 16 }).collect(),
                     dim_divisible: (0..rank).map(|_| 16).collect(),
                     small: true,
+                    tensor_map: rank <= TENSOR_MAP_RANK,
                     ..ParamFacts::default()
                 }
             }
