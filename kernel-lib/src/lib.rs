@@ -48,7 +48,7 @@ pub use add_rms_norm::add_rms_norm;
 pub use argmax::argmax;
 pub use device::DeviceClass;
 pub use element::Activation;
-pub use embedding::{TokenIds, embedding, embedding_q8_0};
+pub use embedding::{TokenIds, embedding, embedding_quantized};
 pub use error::Error;
 pub use gemm::{GemmOptions, gemm};
 pub use quant_gemm::{QuantizedMatrix, quant_gemm, quant_swiglu};

@@ -98,7 +98,7 @@ pub fn all_kernels() -> Vec<Entry> {
         crate::attention::forward::config::entry(),
         crate::attention::merge::config::entry(),
         crate::embedding::config::entry(),
-        crate::embedding::config::entry_q8_0(),
+        crate::embedding::config::entry_quantized(),
         crate::gemm::config::entry(),
         crate::residual_add::config::entry(),
         crate::rms_norm::config::entry(),

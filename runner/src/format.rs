@@ -1,12 +1,12 @@
 //! Formats of weights: plain floats, and GGUF's blocks of 32 weights with a scale (and a minimum).
 //!
-//! Blocks are little endian: Q4_0 is `d: f16, q: [u8; 16]` with w = d·(q − 8); Q4_1 is `d: f16, m: f16, q: [u8; 16]` with w = d·q + m; in both, the low
-//! nibbles are weights 0..16 and the high ones 16..32. Q8_0 is `d: f16, q: [i8; 32]` with w = d·q. Source: ggml's `ggml-common.h`.
+//! What is in a block is said where kernels multiply them: [`tegula_kernels::quant_gemm::format`].
 
 use half::{bf16, f16};
+use tegula_kernels::quant_gemm::{Format as QuantFormat, format::GROUP};
 
 /// Weights in a block of the quantised formats.
-pub const BLOCK: usize = 32;
+pub const BLOCK: usize = GROUP;
 
 /// How a tensor's elements are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,15 +52,25 @@ impl Format {
         match self {
             Format::F32 => 4,
             Format::F16 | Format::BF16 => 2,
-            Format::Q4_0 => 2 + BLOCK / 2,
-            Format::Q4_1 => 4 + BLOCK / 2,
-            Format::Q8_0 => 2 + BLOCK,
+            Format::Q4_0 | Format::Q4_1 | Format::Q8_0 => {
+                self.quantized().map_or(0, QuantFormat::block_bytes)
+            }
+        }
+    }
+
+    /// The format as kernels know it, if it is stored in blocks with a scale.
+    pub fn quantized(self) -> Option<QuantFormat> {
+        match self {
+            Format::F32 | Format::F16 | Format::BF16 => None,
+            Format::Q4_0 => Some(QuantFormat::Q4_0),
+            Format::Q4_1 => Some(QuantFormat::Q4_1),
+            Format::Q8_0 => Some(QuantFormat::Q8_0),
         }
     }
 
     /// Stored in blocks with a scale?
     pub fn is_quantized(self) -> bool {
-        matches!(self, Format::Q4_0 | Format::Q4_1 | Format::Q8_0)
+        self.quantized().is_some()
     }
 
     /// Bytes of a row-major tensor of this shape; `None` if the last extent is no multiple of the block, or the size overflows.
@@ -80,31 +90,18 @@ impl Format {
     /// # Panics
     /// If `bytes` are no whole number of blocks.
     pub fn decode(self, bytes: &[u8], mut put: impl FnMut(f32)) {
-        let blocks = bytes.chunks_exact(self.block_bytes());
-        assert!(blocks.remainder().is_empty(), "{} bytes are no whole blocks of {self:?}", bytes.len());
-        let half = |b: &[u8]| f16::from_le_bytes([b[0], b[1]]).to_f32();
-        let low_then_high = |q: &[u8], put: &mut dyn FnMut(u8)| {
-            q.iter().for_each(|b| put(b & 15));
-            q.iter().for_each(|b| put(b >> 4));
-        };
-        for b in blocks {
-            match self {
-                Format::F32 => put(f32::from_le_bytes([b[0], b[1], b[2], b[3]])),
-                Format::F16 => put(half(b)),
-                Format::BF16 => put(bf16::from_le_bytes([b[0], b[1]]).to_f32()),
-                Format::Q4_0 => {
-                    let d = half(b);
-                    low_then_high(&b[2..], &mut |q| put(d * (f32::from(q) - 8.0)));
-                }
-                Format::Q4_1 => {
-                    let (d, m) = (half(b), half(&b[2..]));
-                    low_then_high(&b[4..], &mut |q| put(d * f32::from(q) + m));
-                }
-                Format::Q8_0 => {
-                    let d = half(b);
-                    b[2..].iter().for_each(|&q| put(d * f32::from(q as i8)));
-                }
-            }
+        if let Some(format) = self.quantized() {
+            // Exact in f64, and rounded once.
+            return format.decode(bytes, |weight| put(weight as f32));
+        }
+        let elements = bytes.chunks_exact(self.block_bytes());
+        assert!(elements.remainder().is_empty(), "{} bytes are no whole elements of {self:?}", bytes.len());
+        for b in elements {
+            put(match self {
+                Format::F32 => f32::from_le_bytes([b[0], b[1], b[2], b[3]]),
+                Format::F16 => f16::from_le_bytes([b[0], b[1]]).to_f32(),
+                _ => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+            });
         }
     }
 }
@@ -129,21 +126,17 @@ mod tests {
     }
 
     #[test]
-    fn nibbles_come_low_half_first() {
-        let mut block = f16::from_f32(0.5).to_le_bytes().to_vec();
-        block.extend((0..16).map(|i| i | (15 - i) << 4));
-        let q4_0 = decoded(Format::Q4_0, &block);
-        assert_eq!((q4_0[0], q4_0[15], q4_0[16], q4_0[31]), (-4.0, 3.5, 3.5, -4.0));
-        block.splice(2..2, f16::from_f32(100.0).to_le_bytes());
-        let q4_1 = decoded(Format::Q4_1, &block);
-        assert_eq!((q4_1[0], q4_1[15], q4_1[16], q4_1[31]), (100.0, 107.5, 107.5, 100.0));
+    fn blocks_are_what_kernels_take_them_for() {
+        for format in [Format::Q4_0, Format::Q4_1, Format::Q8_0] {
+            let block: Vec<u8> = (0..format.block_bytes() as u8).map(|i| i.wrapping_mul(37) & 0x3f).collect();
+            let mut weights = Vec::new();
+            format.quantized().unwrap().decode(&block, |weight| weights.push(weight as f32));
+            assert_eq!((decoded(format, &block), weights.len()), (weights, BLOCK));
+        }
     }
 
     #[test]
-    fn signed_bytes_and_plain_floats() {
-        let mut block = f16::from_f32(2.0).to_le_bytes().to_vec();
-        block.extend((0..32u8).map(|i| i.wrapping_sub(16)));
-        assert_eq!(decoded(Format::Q8_0, &block)[..3], [-32.0, -30.0, -28.0]);
+    fn plain_floats() {
         assert_eq!(decoded(Format::F32, &1.5f32.to_le_bytes()), [1.5]);
         assert_eq!(decoded(Format::BF16, &bf16::from_f32(-3.0).to_le_bytes()), [-3.0]);
     }

@@ -10,12 +10,13 @@ pub mod reference;
 #[cfg(test)]
 mod tests;
 
-use tegula::prelude::{Element, f16};
+use tegula::prelude::Element;
 use tegula::runtime::{Stream, Tensor, TensorView, TensorViewMut};
 
 use crate::check::Check;
+use crate::quant_gemm::QuantizedMatrix;
 use crate::{Activation, DeviceClass, Error};
-use config::Config;
+use config::{Config, PIECES};
 
 /// Token ids, where they are.
 #[derive(Clone, Copy, Debug)]
@@ -78,37 +79,35 @@ pub fn embedding<'a, E: Activation, T: Activation>(
     let [vocab, cols] = check.rank("table", table.shape(), ["vocab", "cols"])?;
     with_ids(&check, ids.into(), vocab, cols, y, stream, |ids, y, config| {
         let launch = kernel::embedding::<E, T>(table, ids, y, config);
-        launch.num_warps(config.num_warps).grid(config.grid(ids.dim(0), cols)).launch(stream)
+        check.launched(launch.num_warps(config.num_warps).grid(config.grid(ids.dim(0), cols)).launch(stream))
     })
 }
 
-/// `y[i]` = row `ids[i]` of a table in the format Q8_0 of llama.cpp: blocks of 32 columns share a scale, and an element is `code · scale`.
+/// `y[i]` = row `ids[i]` of a quantised table, as products read it: a model whose output projection is its embedding needs one copy of it.
 ///
 /// | argument | shape | type |
 /// |---|---|---|
-/// | `codes` | `[vocab, cols]`, cols a multiple of 32 | i8 |
-/// | `scales` | `[vocab, cols / 32]` | f16 |
+/// | `table` | `[vocab, cols]` | its own |
 /// | `ids` | `[tokens]` | i32, on the host or on the device |
-/// | `y` | `[tokens, cols]` | `T`: the product is exact in f32, and rounded once |
+/// | `y` | `[tokens, cols]` | `T`: weights are rounded to f32, which only a minimum makes inexact, and then to `T` |
 ///
 /// # Errors
-/// As [`embedding`], and if `cols` is not a multiple of 32.
-pub fn embedding_q8_0<'a, T: Activation>(
-    codes: impl Into<TensorView<'a, i8>>,
-    scales: impl Into<TensorView<'a, f16>>,
+/// As [`embedding`].
+pub fn embedding_quantized<'a, T: Activation>(
+    table: &QuantizedMatrix,
     ids: impl Into<TokenIds<'a>>,
     y: impl Into<TensorViewMut<'a, T>>,
     stream: &Stream,
 ) -> Result<(), Error> {
-    let (codes, scales, y) = (codes.into(), scales.into(), y.into());
-    let check = Check::of("embedding_q8_0");
-    let [vocab, cols] = check.rank("codes", codes.shape(), ["vocab", "cols"])?;
-    check.multiple("codes", "cols", cols, kernel::Q8_0_BLOCK)?;
-    let blocks = cols / kernel::Q8_0_BLOCK;
-    check.shape("scales", scales.shape(), &[vocab, blocks], "one scale for every 32 columns of `codes`")?;
-    with_ids(&check, ids.into(), vocab, cols, y, stream, |ids, y, config| {
-        let launch = kernel::embedding_q8_0::<T>(codes, scales, ids, y, config);
-        launch.num_warps(config.num_warps).grid(config.grid(ids.dim(0), cols)).launch(stream)
+    let check = Check::of("embedding_quantized");
+    let (vocab, cols) = (table.n(), table.k());
+    with_ids(&check, ids.into(), vocab, cols, y.into(), stream, |ids, y, config| {
+        let grid = config.grid(ids.dim(0), cols);
+        let (format, mins) = (table.format(), table.mins());
+        let (codes, scales) = (&table.codes, &table.scales);
+        let launch =
+            kernel::embedding_quantized::<T>(codes, scales, mins, vocab as i32, ids, y, format, config);
+        check.launched(launch.num_warps(config.num_warps).grid(grid).launch(stream))
     })
 }
 
@@ -120,11 +119,7 @@ fn with_ids<T: Element>(
     cols: usize,
     y: TensorViewMut<'_, T>,
     stream: &Stream,
-    launch: impl FnOnce(
-        TensorView<'_, i32>,
-        TensorViewMut<'_, T>,
-        Config,
-    ) -> Result<(), tegula::runtime::LaunchError>,
+    launch: impl FnOnce(TensorView<'_, i32>, TensorViewMut<'_, T>, Config) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let tokens = match ids {
         TokenIds::Host(ids) => {
@@ -138,12 +133,12 @@ fn with_ids<T: Element>(
         return Ok(());
     }
     let device = stream.device();
-    let config = Config::choose(cols, DeviceClass::of(device));
+    let config = PIECES.choose(cols, DeviceClass::of(device));
     match ids {
-        TokenIds::Device(ids) => check.launched(launch(ids, y, config)),
+        TokenIds::Device(ids) => launch(ids, y, config),
         TokenIds::Host(ids) => {
             let copy = check.done(device.from_slice(ids, &[tokens]))?;
-            check.launched(launch(copy.view(), y, config))
+            launch(copy.view(), y, config)
         }
     }
 }

@@ -9,13 +9,3 @@ pub fn embedding(table: &[f64], cols: usize, ids: &[i32]) -> Vec<f64> {
     };
     ids.iter().flat_map(row).collect()
 }
-
-/// The table that codes and scales in the format Q8_0 stand for: 32 consecutive codes of a row share a scale.
-pub fn dequantize_q8_0(codes: &[i8], scales: &[f64]) -> Vec<f64> {
-    assert_eq!(codes.len(), 32 * scales.len());
-    codes
-        .chunks_exact(32)
-        .zip(scales)
-        .flat_map(|(block, scale)| block.iter().map(move |&c| f64::from(c) * scale))
-        .collect()
-}

@@ -24,7 +24,7 @@
 //! N is padded to whole panels with weights of 0.
 
 use tegula::prelude::f16;
-use tegula::runtime::{Device, Tensor};
+use tegula::runtime::{Device, Tensor, TensorView};
 
 use super::format::{Format, GROUP};
 use crate::Error;
@@ -38,8 +38,8 @@ pub struct QuantizedMatrix {
     format: Format,
     n: usize,
     k: usize,
-    pub(super) codes: Tensor<u8>,
-    pub(super) scales: Tensor<f16>,
+    pub(crate) codes: Tensor<u8>,
+    pub(crate) scales: Tensor<f16>,
     pub(super) mins: Option<Tensor<f16>>,
 }
 
@@ -116,6 +116,11 @@ impl QuantizedMatrix {
         self.k
     }
 
+    /// The minimums, or anything of their type where the format has none: what kernels take.
+    pub(crate) fn mins(&self) -> TensorView<'_, f16> {
+        self.mins.as_ref().unwrap_or(&self.scales).view()
+    }
+
     /// Bytes on the device.
     pub fn bytes(&self) -> usize {
         let halves = self.scales.len() + self.mins.as_ref().map_or(0, Tensor::len);
@@ -139,13 +144,9 @@ impl QuantizedMatrix {
                 let block = row / PANEL * groups + group;
                 let byte = codes[(block * bytes + within % bytes) * PANEL + row % PANEL];
                 let at = block * PANEL + row % PANEL;
-                let d = scales[at].to_f64();
-                let nibble = f64::from(if within < bytes { byte & 15 } else { byte >> 4 });
-                weights.push(match self.format {
-                    Format::Q4_0 => d * (nibble - 8.0),
-                    Format::Q4_1 => d * nibble + mins.as_ref().map_or(0.0, |mins| mins[at].to_f64()),
-                    Format::Q8_0 => d * f64::from(byte as i8),
-                });
+                let min = mins.as_ref().map_or(0.0, |mins| mins[at].to_f64());
+                let code = self.format.code(byte, within);
+                weights.push(self.format.weight(scales[at].to_f64(), min, code));
             }
         }
         Ok(weights)

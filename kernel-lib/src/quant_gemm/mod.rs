@@ -36,7 +36,7 @@ pub mod reference;
 #[cfg(test)]
 mod tests;
 
-use tegula::prelude::{DotInto, Element, Float, f16};
+use tegula::prelude::{DotInto, Element, Float};
 use tegula::runtime::{LaunchError, Stream, TensorView, TensorViewMut};
 
 use crate::check::Check;
@@ -157,7 +157,7 @@ where
         return Ok(());
     }
     let (format, numerics) = (gate.format(), Numerics::default());
-    let (gate_mins, up_mins) = (mins(gate), mins(up));
+    let (gate_mins, up_mins) = (gate.mins(), up.mins());
     let launch = kernel::quant_swiglu::<T, O>(
         x,
         &gate.codes,
@@ -214,11 +214,6 @@ fn check_shapes<T: Element, O: Element>(
     Ok([m, w.n()])
 }
 
-/// The minimums, or anything of their type.
-fn mins(w: &QuantizedMatrix) -> TensorView<'_, f16> {
-    w.mins.as_ref().unwrap_or(&w.scales).view()
-}
-
 fn programs(m: usize, n: usize, config: Config) -> usize {
     let columns = n.div_ceil(config.block_n);
     if config.algorithm == Algorithm::Dequantized { m.div_ceil(config.rows) * columns } else { columns }
@@ -235,7 +230,7 @@ fn launch<T: Activation + DotInto<f32>, O: Activation, E: Float>(
 ) -> Result<(), LaunchError> {
     let grid = programs(y.dim(0), w.n(), config);
     let Added { bias, residual } = added;
-    let (format, mins) = (w.format(), mins(w));
+    let (format, mins) = (w.format(), w.mins());
     kernel::quant_gemm::<T, O, E>(x, &w.codes, &w.scales, mins, bias, residual, y, format, config, numerics)
         .grid(grid)
         .launch(stream)

@@ -46,7 +46,7 @@ impl<T: Dtype> Model<T> {
             rows!(scratch.ids, n)
         };
         rows!(mut scratch.hidden, n).fill_zero(stream)?;
-        weights.embedding.gather(ids, rows!(mut scratch.branch, n), stream)?;
+        weights.vocabulary.gather(ids, rows!(mut scratch.branch, n), stream)?;
 
         let one = |p: usize| scratch.aligned_positions.view().select(0, p)?.slice(0, ..1);
         let (first, length) = (one(start)?, one(end)?);
@@ -105,7 +105,7 @@ impl<T: Dtype> Model<T> {
         let Model { weights, scratch, stream, .. } = self;
         let n = rows.len();
         let normed = scratch.normed.view().slice(0, rows)?;
-        weights.head.apply(&weights.embedding, normed, rows!(mut scratch.logits, n), stream)
+        weights.vocabulary.project(normed, rows!(mut scratch.logits, n), stream)
     }
 
     /// A token by the first row of the logits; waits for it.

@@ -5,7 +5,7 @@ use std::fmt;
 use tegula::prelude::{Element, bf16, f16};
 use tegula::runtime::{Device, Tensor};
 
-use super::matrix::{Dtype as ActivationOf, Embedding, Gate, Head, Stack, vector};
+use super::matrix::{Dtype as ActivationOf, Gate, Stack, Vocabulary, vector};
 use super::scratch::Scratch;
 use super::{Engine, Model, memory};
 use crate::error::{Error, Fault};
@@ -99,10 +99,9 @@ fn model<T: ActivationOf>(
 
 /// All weights.
 pub(super) struct Weights<T: Element> {
-    pub(super) embedding: Embedding<T>,
+    pub(super) vocabulary: Vocabulary<T>,
     pub(super) layers: Vec<Layer<T>>,
     pub(super) output_norm: Tensor<f32>,
-    pub(super) head: Head<T>,
     /// Radians per position, `[rope.dims / 2]`.
     pub(super) frequencies: Tensor<f32>,
 }
@@ -126,9 +125,7 @@ impl<T: ActivationOf> Weights<T> {
     ) -> Result<Weights<T>, Error> {
         let config = source.config();
         progress(0, config.layers);
-        let table = source.weight(Part::Embedding)?;
-        let embedding = Embedding::upload(table, device)?;
-        let head = Head::upload(source.output()?, table, &embedding, device)?;
+        let vocabulary = Vocabulary::upload(source.weight(Part::Embedding)?, source.output()?, device)?;
         let mut layers = Vec::with_capacity(config.layers);
         for i in 0..config.layers {
             layers.push(Layer::upload(source, i, device)?);
@@ -145,10 +142,9 @@ impl<T: ActivationOf> Weights<T> {
         }
         let frequencies: Vec<f32> = frequencies.into_iter().map(|f| f as f32).collect();
         Ok(Weights {
-            embedding,
+            vocabulary,
             layers,
             output_norm: vector(&[source.weight(Part::OutputNorm)?], device)?,
-            head,
             frequencies: device.from_slice(&frequencies, &[frequencies.len()])?,
         })
     }

@@ -1,26 +1,16 @@
 //! Weight matrices on a device: as stored where the kernels take that, else in the activations' type.
 
-use tegula::prelude::{DotInto, Element, f16};
+use tegula::prelude::{DotInto, Element};
 use tegula::runtime::{Device, Stream, Tensor, TensorView, TensorViewMut};
-use tegula_kernels::quant_gemm::{Format as QuantFormat, QuantizedMatrix, quant_gemm, quant_swiglu};
-use tegula_kernels::{Activation, GemmOptions, TokenIds, embedding, embedding_q8_0, gemm, swiglu_fused};
+use tegula_kernels::quant_gemm::{QuantizedMatrix, quant_gemm, quant_swiglu};
+use tegula_kernels::{Activation, GemmOptions, TokenIds, embedding, embedding_quantized, gemm, swiglu_fused};
 
 use crate::error::Error;
-use crate::format::{BLOCK, Format};
 use crate::weights::Weight;
 
 /// What activations are made of: what the kernels multiply, with sums in f32.
 pub trait Dtype: Activation + DotInto<f32> {}
 impl<T: Activation + DotInto<f32>> Dtype for T {}
-
-fn quantized(format: Format) -> Option<QuantFormat> {
-    match format {
-        Format::Q4_0 => Some(QuantFormat::Q4_0),
-        Format::Q4_1 => Some(QuantFormat::Q4_1),
-        Format::Q8_0 => Some(QuantFormat::Q8_0),
-        Format::F32 | Format::F16 | Format::BF16 => None,
-    }
-}
 
 /// The elements of weights, one after the other, each rounded once.
 fn converted<T: Element>(parts: &[Weight<'_>]) -> Vec<T> {
@@ -47,7 +37,7 @@ impl<T: Dtype> Matrix<T> {
     /// Matrices of one K and one format, the rows of the first on top.
     fn stacked(parts: &[Weight<'_>], device: &Device) -> Result<Matrix<T>, Error> {
         let k = parts[0].shape[1];
-        match quantized(parts[0].format) {
+        match parts[0].format.quantized() {
             Some(format) => {
                 let parts: Vec<_> = parts.iter().map(|part| (part.shape[0], part.bytes)).collect();
                 Ok(Matrix::Quantized(Box::new(QuantizedMatrix::stacked(format, k, &parts, device)?)))
@@ -89,7 +79,7 @@ pub(super) struct Stack<T: Element>(Vec<Matrix<T>>);
 
 impl<T: Dtype> Stack<T> {
     pub(super) fn upload(parts: &[Weight<'_>], device: &Device) -> Result<Stack<T>, Error> {
-        let alike = |a: &Weight<'_>, b: &Weight<'_>| quantized(a.format) == quantized(b.format);
+        let alike = |a: &Weight<'_>, b: &Weight<'_>| a.format.quantized() == b.format.quantized();
         let matrices = parts.chunk_by(alike).map(|parts| Matrix::stacked(parts, device));
         Ok(Stack(matrices.collect::<Result<_, _>>()?))
     }
@@ -126,7 +116,7 @@ pub(super) enum Gate<T: Element> {
 
 impl<T: Dtype> Gate<T> {
     pub(super) fn upload(gate: Weight<'_>, up: Weight<'_>, device: &Device) -> Result<Gate<T>, Error> {
-        match quantized(gate.format).filter(|_| gate.format == up.format) {
+        match gate.format.quantized().filter(|_| gate.format == up.format) {
             Some(format) => {
                 let upload = |w: Weight<'_>| {
                     QuantizedMatrix::from_gguf(format, [w.shape[0], w.shape[1]], w.bytes, device)
@@ -162,26 +152,23 @@ impl<T: Dtype> Gate<T> {
     }
 }
 
-/// The embedding table `[vocab, hidden]`.
-pub(super) enum Embedding<T: Element> {
-    Float(Tensor<T>),
-    Q8_0 { codes: Tensor<i8>, scales: Tensor<f16> },
+/// The embedding table `[vocab, hidden]`, and the output projection `[vocab, hidden]`.
+pub(super) struct Vocabulary<T: Element> {
+    table: Matrix<T>,
+    /// `None`: the table.
+    head: Option<Stack<T>>,
 }
 
-impl<T: Dtype> Embedding<T> {
-    /// Formats of 4 bits are stored in the activations' type: a table is read a row a token, so its size is no matter of speed.
-    pub(super) fn upload(table: Weight<'_>, device: &Device) -> Result<Embedding<T>, Error> {
-        let (vocab, hidden) = (table.shape[0], table.shape[1]);
-        if table.format != Format::Q8_0 {
-            return Ok(Embedding::Float(device.from_vec(converted(&[table]), &[vocab, hidden])?));
-        }
-        let blocks = table.bytes.chunks_exact(Format::Q8_0.block_bytes());
-        let codes: Vec<i8> =
-            blocks.clone().flat_map(|block| block[2..].iter().map(|&code| code as i8)).collect();
-        let scales: Vec<f16> = blocks.map(|block| f16::from_le_bytes([block[0], block[1]])).collect();
-        Ok(Embedding::Q8_0 {
-            codes: device.from_vec(codes, &[vocab, hidden])?,
-            scales: device.from_vec(scales, &[vocab, hidden / BLOCK])?,
+impl<T: Dtype> Vocabulary<T> {
+    /// `head` is absent if the table serves: there is then one copy of it, which rows are gathered from and products read.
+    pub(super) fn upload(
+        table: Weight<'_>,
+        head: Option<Weight<'_>>,
+        device: &Device,
+    ) -> Result<Vocabulary<T>, Error> {
+        Ok(Vocabulary {
+            table: Matrix::stacked(&[table], device)?,
+            head: head.map(|head| Stack::upload(&[head], device)).transpose()?,
         })
     }
 
@@ -193,51 +180,23 @@ impl<T: Dtype> Embedding<T> {
         stream: &Stream,
     ) -> Result<(), Error> {
         let ids = TokenIds::Device(ids);
-        match self {
-            Embedding::Float(table) => embedding(table.view(), ids, y, stream)?,
-            Embedding::Q8_0 { codes, scales } => embedding_q8_0(codes.view(), scales.view(), ids, y, stream)?,
+        match &self.table {
+            Matrix::Float(table) => embedding(table.view(), ids, y, stream)?,
+            Matrix::Quantized(table) => embedding_quantized(table, ids, y, stream)?,
         }
         Ok(())
     }
-}
 
-/// The output projection `[vocab, hidden]`.
-pub(super) enum Head<T: Element> {
-    /// The embedding table, which is stored as floats.
-    Embedding,
-    Own(Stack<T>),
-}
-
-impl<T: Dtype> Head<T> {
-    /// `own` is absent if the embedding table serves. A quantised one is stored a second time, since products read it in another order.
-    pub(super) fn upload(
-        own: Option<Weight<'_>>,
-        table: Weight<'_>,
-        embedding: &Embedding<T>,
-        device: &Device,
-    ) -> Result<Head<T>, Error> {
-        match (own, embedding) {
-            (None, Embedding::Float(_)) => Ok(Head::Embedding),
-            (own, _) => Ok(Head::Own(Stack::upload(&[own.unwrap_or(table)], device)?)),
-        }
-    }
-
-    /// logits = x · wᵀ.  x: `[M, hidden]`; logits: `[M, vocab]`.
-    pub(super) fn apply(
+    /// logits = x · headᵀ.  x: `[M, hidden]`; logits: `[M, vocab]`.
+    pub(super) fn project(
         &self,
-        embedding: &Embedding<T>,
         x: TensorView<'_, T>,
         logits: TensorViewMut<'_, f32>,
         stream: &Stream,
     ) -> Result<(), Error> {
-        match (self, embedding) {
-            (Head::Own(stack), _) => stack.apply(x, None, logits, stream),
-            (Head::Embedding, Embedding::Float(table)) => {
-                Ok(gemm(x, table.view(), logits, GemmOptions::new(), stream)?)
-            }
-            (Head::Embedding, Embedding::Q8_0 { .. }) => {
-                unreachable!("a quantised table has a head of its own")
-            }
+        match &self.head {
+            Some(head) => head.apply(x, None, logits, stream),
+            None => self.table.apply(x, logits, GemmOptions::new(), stream),
         }
     }
 }

@@ -144,15 +144,20 @@ impl Planes {
         self.format.has_mins().then(load)
     }
 
-    /// A tile of bytes of codes, `[groups, bytes, columns]`, as numbers before scale and minimum: such a tile for each of the weights that
-    /// share a byte.
+    /// [`unpacked`] codes of the matrix's format.
     fn unpacked(&self, bytes: Tile<u8>) -> Vec<Tile<f32>> {
-        match self.format {
-            // Exact in 8 bits: the difference is taken where an element is a byte.
-            Format::Q4_0 => [bytes & 15, bytes >> 4].map(|q| (q.bitcast::<i8>() - 8).cast::<f32>()).to_vec(),
-            Format::Q4_1 => [bytes & 15, bytes >> 4].map(Tile::cast::<f32>).to_vec(),
-            Format::Q8_0 => vec![bytes.bitcast::<i8>().cast::<f32>()],
-        }
+        unpacked(self.format, bytes)
+    }
+}
+
+/// A tile of bytes of codes, `[groups, bytes, columns]`, as numbers before scale and minimum: such a tile for each of the weights that
+/// share a byte.
+pub(crate) fn unpacked(format: Format, bytes: Tile<u8>) -> Vec<Tile<f32>> {
+    match format {
+        // Exact in 8 bits: the difference is taken where an element is a byte.
+        Format::Q4_0 => [bytes & 15, bytes >> 4].map(|q| (q.bitcast::<i8>() - 8).cast::<f32>()).to_vec(),
+        Format::Q4_1 => [bytes & 15, bytes >> 4].map(Tile::cast::<f32>).to_vec(),
+        Format::Q8_0 => vec![bytes.bitcast::<i8>().cast::<f32>()],
     }
 }
 
