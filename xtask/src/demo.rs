@@ -29,7 +29,7 @@ pub struct Args {
     /// Only this device (by default the host, and CUDA where there is a driver)
     #[arg(long, value_parser = ["host", "cuda"])]
     device: Option<String>,
-    /// Build with optimisation: slower to build, faster to run
+    /// Build the examples with optimisation, too: slower to build, faster to run
     #[arg(long)]
     release: bool,
 }
@@ -85,7 +85,7 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let mut failed = rows.iter().any(|row| row.result.is_err());
     if args.only.is_empty() {
         match speak::speak(workspace, &devices, args.release) {
-            Ok(()) => println!("\nto go on: {}", speak::advice()),
+            Ok(model) => println!("\nto go on: {}", speak::advice(model.as_deref())),
             Err(error) => {
                 println!("    FAILED: {error:#}");
                 failed = true;
