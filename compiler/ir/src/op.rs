@@ -448,7 +448,10 @@ pub enum Opcode {
         axes: Dims,
     },
     /// `view_mut, offsets…, T, shared →`: stores a tile through the buffers of a ring (TMA), and does not wait for it. Outside the view nothing is stored.
-    TensorStore,
+    TensorStore {
+        /// The view's axis that each dimension of the tile lies along; along all others one element is stored.
+        axes: Dims,
+    },
     /// `A, B, acc → acc`, where an operand is `shared, slot i32` or, for A only, a tile: starts a·b + acc on a warpgroup's tensor cores (wgmma), as one
     /// group of operations. The result must not be touched before an [`Opcode::AsyncDotWait`] that covers it; a buffer holds the operand
     /// or, if so marked, its transpose.
@@ -534,7 +537,7 @@ impl Opcode {
                 | Opcode::AsyncCopyView { .. }
                 | Opcode::AsyncCopyPtr { .. }
                 | Opcode::TensorLoad { .. }
-                | Opcode::TensorStore
+                | Opcode::TensorStore { .. }
         )
     }
 

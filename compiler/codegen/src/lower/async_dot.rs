@@ -14,6 +14,7 @@ use tegula_ir::types::Elem;
 
 use super::emitter::{Emitter, V};
 use super::nvvm::{self, WgmmaA, WgmmaKind};
+use super::values::Lowered;
 use super::{Lowering, Result};
 
 /// An operand in a slot.
@@ -87,7 +88,8 @@ impl<'c> Lowering<'c, '_> {
         let fragments = if in_slot { HashMap::new() } else { self.a_fragments(data.operands[0]) };
 
         let mut acc = self.regs(acc_value);
-        let by_coords: HashMap<(u32, u32), usize> = (0..acc.len())
+        let sums = acc.len();
+        let by_coords: HashMap<(u32, u32), usize> = (0..sums)
             .map(|r| {
                 let c = self.register_coords(&acc_layout, r as u32);
                 ((c[0], c[1]), r)
@@ -103,7 +105,11 @@ impl<'c> Lowering<'c, '_> {
             ring.shape.dims()[b.k_dim]
         };
         let mn_major = (a.as_ref().is_some_and(|a| a.mn_major), b.mn_major);
-        nvvm::wgmma_fence(&self.e);
+        let mut order: Vec<(u32, u32)> = fragments.keys().copied().collect();
+        order.sort_unstable();
+        acc.extend(order.iter().map(|c| fragments[c]));
+        let mut acc = nvvm::wgmma_fence(&self.e, &acc);
+        let fragments: HashMap<(u32, u32), V<'c>> = order.into_iter().zip(acc.split_off(sums)).collect();
         for k in (0..k_extent).step_by(depth as usize) {
             for &m in &row_blocks {
                 for n0 in (0..width).step_by(columns as usize) {
@@ -209,11 +215,20 @@ impl<'c> Lowering<'c, '_> {
     /// Lowers a wait for dots.
     pub fn async_dot_wait(&mut self, op: Op, pending: u32) -> Result {
         let data = self.kernel.ops[op].clone();
-        let each: Vec<Vec<V<'c>>> = data.operands.iter().map(|&v| self.regs(v)).collect();
+        let small = |s: &Self, v: Value| s.elem(v).bits() < 32;
+        let each: Vec<Vec<V<'c>>> = data
+            .operands
+            .iter()
+            .map(|&v| if small(self, v) { self.words(v) } else { self.regs(v) })
+            .collect();
         let mut waited = nvvm::wgmma_wait(&self.e, pending, &each.concat()).into_iter();
         for (&result, regs) in data.results.iter().zip(&each) {
-            let own = waited.by_ref().take(regs.len()).collect();
-            self.set(result, own);
+            let own: Vec<V<'c>> = waited.by_ref().take(regs.len()).collect();
+            if small(self, result) {
+                self.values[result] = Some(Lowered::Words(own, self.e.block));
+            } else {
+                self.set(result, own);
+            }
         }
         Ok(())
     }

@@ -302,7 +302,7 @@ impl<'c> Lowering<'c, '_> {
             Opcode::ChannelWait => self.channel_wait(op),
             Opcode::ChannelRelease => self.channel_release(op),
             Opcode::TensorLoad { cache, .. } => self.tensor_load(op, *cache),
-            Opcode::TensorStore => self.tensor_store(op),
+            Opcode::TensorStore { .. } => self.tensor_store(op),
             Opcode::AsyncDot { .. } => self.async_dot(op),
             Opcode::AsyncDotWait(n) => self.async_dot_wait(op, *n),
             Opcode::TurnWait => self.turn_wait(),

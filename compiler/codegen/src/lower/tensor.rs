@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tegula_ir::analysis::{tensor_copy, wgmma};
 use tegula_ir::kernel::{Op, Value};
-use tegula_ir::op::CacheHint;
+use tegula_ir::op::{CacheHint, Opcode};
 use tegula_ir::transform::plan_shared_memory::slot_bytes;
 
 use super::emitter::{IntCmp, V};
@@ -60,6 +60,7 @@ impl<'c> Lowering<'c, '_> {
         let data = self.kernel.ops[op].clone();
         let copy = tensor_copy::of_op(self.kernel, op)
             .ok_or_else(|| self.error(op, "the view is not one that tensor copies can take"))?;
+        let Opcode::TensorStore { axes } = &data.opcode else { unreachable!("dispatched in `op`") };
         let n = data.operands.len();
         let value = data.operands[n - 2];
         let ring = self.ring(data.operands[n - 1]);
@@ -144,11 +145,23 @@ impl<'c> Lowering<'c, '_> {
             }
             nvvm::proxy_fence(&self.e);
             self.warpgroup_barrier();
-            let row = self.e.add(self.e.add(starts[0], first_row), self.e.i32(m.into()));
-            let column = self.e.add(starts[1], self.e.i32(n0.into()));
+            let row = self.e.add(first_row, self.e.i32(m.into()));
+            let at: Vec<V<'c>> = copy
+                .map
+                .order()
+                .iter()
+                .map(|&axis| {
+                    let start = starts[axis as usize];
+                    match axes.iter().position(|&a| a == u32::from(axis)) {
+                        Some(0) => self.e.add(start, row),
+                        Some(_) => self.e.add(start, self.e.i32(n0.into())),
+                        None => start,
+                    }
+                })
+                .collect();
             self.guarded(first, |s| {
                 let src = s.pointer_word(buffer);
-                nvvm::tensor_store(&s.e, src, map, &[column, row]);
+                nvvm::tensor_store(&s.e, src, map, &at);
                 nvvm::bulk_commit(&s.e);
             });
         }

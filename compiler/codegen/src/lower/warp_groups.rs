@@ -102,7 +102,7 @@ impl<'c> Lowering<'c, '_> {
     fn finish_stores(&mut self, op: Op) {
         let mut stores = false;
         self.kernel.walk(self.kernel.ops[op].regions[1], &mut |op| {
-            stores |= self.kernel.ops[op].opcode == Opcode::TensorStore;
+            stores |= matches!(self.kernel.ops[op].opcode, Opcode::TensorStore { .. });
         });
         if stores {
             let first = self.first_of_warpgroup();

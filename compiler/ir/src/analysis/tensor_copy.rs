@@ -67,11 +67,8 @@ pub fn tensor_tile(kernel: &Kernel, view: Value, shape: Shape) -> Option<TensorT
     if !facts.tensor_map || facts.align == 0 || !facts.align.is_multiple_of(ALIGN) {
         return None;
     }
-    // Rows are those of the last axis that has several; what has one only comes last.
     let others = (0..rank).rev().filter(|&a| a != unit);
-    let mut order: SmallVec<[usize; 4]> = SmallVec::from_slice(&[unit]);
-    order.extend(others.clone().filter(|&a| shape.dims()[a] > 1));
-    order.extend(others.filter(|&a| shape.dims()[a] == 1));
+    let order: SmallVec<[usize; 4]> = std::iter::once(unit).chain(others).collect();
     let row = shape.dims()[unit] * bytes;
     let swizzle = SwizzleMode::WIDEST_FIRST.into_iter().find(|mode| mode.bytes() <= row)?;
     let axes = (0..rank).filter(|&a| shape.dims()[a] > 1).collect();
@@ -145,7 +142,7 @@ pub fn of_op(kernel: &Kernel, op: Op) -> Option<TensorCopy> {
         Opcode::TensorLoad { axes, .. } => {
             (operands[operands.len() - 3], axes.iter().map(|&a| a as usize).collect(), false)
         }
-        Opcode::TensorStore => (*operands.last()?, SmallVec::from_slice(&[0, 1]), true),
+        Opcode::TensorStore { axes } => (*operands.last()?, axes.iter().map(|&a| a as usize).collect(), true),
         _ => return None,
     };
     let ring = kernel.ty(ring).as_shared()?;

@@ -143,7 +143,7 @@ impl Opcode {
             Opcode::ChannelWait => "channel_wait",
             Opcode::ChannelRelease => "channel_release",
             Opcode::TensorLoad { .. } => "tensor_load",
-            Opcode::TensorStore => "tensor_store",
+            Opcode::TensorStore { .. } => "tensor_store",
             Opcode::AsyncDot { .. } => "async_dot",
             Opcode::AsyncDotWait(_) => "async_dot_wait",
             Opcode::TurnWait => "turn_wait",

@@ -300,7 +300,9 @@ impl<'s> Parser<'s> {
                 cache: self.named(a, "cache", CacheHint::from_name)?,
                 axes: self.numbers(a, "axes")?.unwrap_or_default().into(),
             },
-            "tensor_store" => Opcode::TensorStore,
+            "tensor_store" => {
+                Opcode::TensorStore { axes: self.numbers(a, "axes")?.unwrap_or_default().into() }
+            }
             "async_dot" => Opcode::AsyncDot {
                 transpose_a: self.flag(a, "transpose_a")?,
                 transpose_b: self.flag(a, "transpose_b")?,

@@ -227,7 +227,7 @@ impl Printer<'_> {
                 group(n - 2..n - 1),
                 one(n - 1)
             ),
-            Opcode::TensorStore if n > 3 => {
+            Opcode::TensorStore { .. } if n > 3 => {
                 format!("{}{}, {}, {}", one(0), group(1..n - 2), one(n - 2), one(n - 1))
             }
             Opcode::AsyncDot { .. } if n == 5 => {
@@ -458,6 +458,7 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
         Opcode::WarpSpecialize(groups) => list.value("consumers", groups.consumers),
         Opcode::ChannelAcquire { bytes } => list.value("bytes", bytes),
         Opcode::TensorLoad { cache, axes } => list.named("cache", *cache, CacheHint::name).list("axes", axes),
+        Opcode::TensorStore { axes } => list.list("axes", axes),
         Opcode::AsyncDot { transpose_a, transpose_b, precision } => list
             .flag("transpose_a", *transpose_a)
             .flag("transpose_b", *transpose_b)

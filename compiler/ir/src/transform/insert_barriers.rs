@@ -127,7 +127,7 @@ impl Global {
             data.opcode,
             Opcode::AsyncCopyView { .. }
                 | Opcode::AsyncCopyPtr { .. }
-                | Opcode::TensorStore
+                | Opcode::TensorStore { .. }
                 | Opcode::AsyncDot { .. }
         );
         Global {

@@ -132,7 +132,7 @@ pub(super) fn check_offsets(of: Type, offsets: &[Type]) -> Result<ViewType, Stri
 }
 
 /// A tile that can be read from or written to the view.
-pub(super) fn check_view_tile(v: ViewType, ty: Type) -> Check {
+fn check_view_tile(v: ViewType, ty: Type) -> Check {
     let t = tile(ty, "what is loaded or stored")?;
     let fits = ty.value_elem() == Some(v.elem) && t.shape.rank() == v.rank as usize;
     ensure!(fits, "`{ty}` is no tile of a view of {} dimensions of {}", v.rank, v.elem);

@@ -173,7 +173,7 @@ fn check_counts(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Check {
         Opcode::GroupIndex | Opcode::ChannelAlloc => (0..=0, 1),
         Opcode::ChannelAcquire { .. } | Opcode::ChannelWait | Opcode::ChannelRelease => (3..=3, 0),
         Opcode::TensorLoad { .. } => (5..=4 + MAX_RANK, 0),
-        Opcode::TensorStore => (4..=3 + MAX_RANK, 0),
+        Opcode::TensorStore { .. } => (4..=3 + MAX_RANK, 0),
         Opcode::AsyncDot { .. } => (4..=5, 1),
         Opcode::AsyncDotWait(_) => (0..=usize::MAX, o),
     };

@@ -3,12 +3,12 @@
 //! That a slot is read only after a wait, and a wait is followed by a release, is right by construction in what the pass makes; of text, the emulator
 //! reports it.
 
-use super::memory::{check_offsets, check_slot, check_view_tile};
+use super::memory::{check_offsets, check_slot};
 use super::signature::check_dot;
 use super::types::{same, scalar_of, tile};
 use super::{Check, ensure};
 use crate::op::*;
-use crate::types::{ChannelType, Elem, SharedType, Type};
+use crate::types::{ChannelType, Elem, SharedType, Type, ViewType};
 
 /// The counts of operands and results are already checked.
 pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
@@ -40,19 +40,22 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
                 o[1 + rank],
                 o[3 + rank]
             );
-            let ascend = axes.windows(2).all(|w| w[0] < w[1]) && axes.iter().all(|&a| a < u32::from(v.rank));
-            let fits = buffer.elem == v.elem && buffer.shape.rank() == axes.len() && ascend;
+            let rank = buffer.shape.rank();
+            let fits = buffer.elem == v.elem && ascend(axes, v, rank);
             ensure!(fits, "a slot of `{}` does not hold a tile of `{}`", o[1 + rank], o[0]);
             Ok(())
         }
-        Opcode::TensorStore => {
+        Opcode::TensorStore { axes } => {
             let (rest, buffer) = o.split_at(o.len() - 1);
             let (&value, offsets) = rest[1..].split_last().expect("counted");
             let v = check_offsets(o[0], offsets)?;
             ensure!(v.mutable, "`{}` cannot be stored to", o[0]);
-            check_view_tile(v, value)?;
+            let t = tile(value, "what is stored")?;
+            let fits = value.value_elem() == Some(v.elem) && t.shape.rank() == 2 && ascend(axes, v, 2);
+            ensure!(fits, "`{value}` is no tile of two axes of `{}`", o[0]);
             let buffer = super::memory::shared(buffer[0], "the last operand")?;
-            ensure!(buffer.elem == v.elem, "`{}` does not go through buffers of {}", value, buffer.elem);
+            let fits = buffer.elem == v.elem && buffer.shape.rank() == 2;
+            ensure!(fits, "`{value}` does not go through buffers of {} {}", buffer.shape, buffer.elem);
             Ok(())
         }
         Opcode::AsyncDot { transpose_a, transpose_b, precision } => {
@@ -77,6 +80,13 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
         Opcode::TurnWait | Opcode::TurnPass => Ok(()),
         _ => Err("no rule for this operation".to_owned()),
     }
+}
+
+/// Are these so many of the view's axes, in ascending order?
+fn ascend(axes: &[u32], view: ViewType, count: usize) -> bool {
+    axes.len() == count
+        && axes.windows(2).all(|w| w[0] < w[1])
+        && axes.iter().all(|&a| a < u32::from(view.rank))
 }
 
 /// The tile that a buffer holds, for a dot.

@@ -1,5 +1,7 @@
 //! Products of a warpgroup (`wgmma`, 9.7.15), and `stmatrix` (9.7.14.5.16).
 
+use melior::ir::ValueLike;
+
 use super::memory::MEMORY;
 use crate::lower::emitter::{Emitter, V};
 
@@ -100,9 +102,20 @@ pub fn wgmma<'c>(
     e.asm(&text, &constraints.join(","), &operands, &vec![ty; n], true)
 }
 
-/// Registers written before are seen by the products that follow.
-pub fn wgmma_fence(e: &Emitter<'_>) {
-    e.asm("wgmma.fence.sync.aligned;", MEMORY, &[], &[], true);
+/// Registers written before are seen by the products that follow. `values` are what those read, sums and fragments: tied to the fence, so that nothing
+/// is moved into their registers behind it.
+pub fn wgmma_fence<'c>(e: &Emitter<'c>, values: &[V<'c>]) -> Vec<V<'c>> {
+    tied(e, "wgmma.fence.sync.aligned;", values)
+}
+
+/// An instruction that values in registers (f32 or words) must neither come behind nor go before.
+fn tied<'c>(e: &Emitter<'c>, text: &str, values: &[V<'c>]) -> Vec<V<'c>> {
+    let class = |v: &V<'c>| if v.r#type() == e.t.f32 { 'f' } else { 'r' };
+    let mut constraints: Vec<String> = values.iter().map(|v| format!("={}", class(v))).collect();
+    constraints.extend((0..values.len()).map(|i| i.to_string()));
+    constraints.push(MEMORY.to_owned());
+    let types: Vec<_> = values.iter().map(|v| v.r#type()).collect();
+    e.asm(text, &constraints.join(","), values, &types, true)
 }
 
 /// Ends a group of products.
@@ -113,14 +126,7 @@ pub fn wgmma_commit(e: &Emitter<'_>) {
 /// Waits until at most `n` groups are outstanding. `values` are the sums (f32 or i32) that are touched afterwards: tied to the wait, so that nothing
 /// touches them before.
 pub fn wgmma_wait<'c>(e: &Emitter<'c>, n: u32, values: &[V<'c>]) -> Vec<V<'c>> {
-    use melior::ir::ValueLike;
-    let class = |v: &V<'c>| if v.r#type() == e.t.f32 { 'f' } else { 'r' };
-    let mut constraints: Vec<String> = values.iter().map(|v| format!("={}", class(v))).collect();
-    constraints.extend((0..values.len()).map(|i| i.to_string()));
-    constraints.push(MEMORY.to_owned());
-    let types: Vec<_> = values.iter().map(|v| v.r#type()).collect();
-    let text = format!("wgmma.wait_group.sync.aligned {n};");
-    e.asm(&text, &constraints.join(","), values, &types, true)
+    tied(e, &format!("wgmma.wait_group.sync.aligned {n};"), values)
 }
 
 /// Stores four 8 × 8 matrices of 16-bit elements; lane `8 m + r` gives the address of row `r` of matrix `m`.

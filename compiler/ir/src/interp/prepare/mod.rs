@@ -371,7 +371,7 @@ impl Lower<'_> {
             | Opcode::ChannelWait
             | Opcode::ChannelRelease
             | Opcode::TensorLoad { .. }
-            | Opcode::TensorStore
+            | Opcode::TensorStore { .. }
             | Opcode::AsyncDot { .. }
             | Opcode::AsyncDotWait(_)
             | Opcode::TurnWait

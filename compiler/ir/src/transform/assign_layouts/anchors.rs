@@ -79,7 +79,7 @@ impl Anchors {
             .collect();
         let mut tensor_stores = Vec::new();
         kernel.walk(kernel.body, &mut |op| {
-            if kernel.ops[op].opcode == Opcode::TensorStore {
+            if matches!(kernel.ops[op].opcode, Opcode::TensorStore { .. }) {
                 tensor_stores.push(op);
             }
         });

@@ -159,7 +159,7 @@ impl Rewriter<'_> {
             | Opcode::AtomicCas { .. }
             | Opcode::Store { .. }
             | Opcode::ViewStore { .. }
-            | Opcode::TensorStore
+            | Opcode::TensorStore { .. }
             | Opcode::AsyncCopyPtr { .. } => self.anchors.memory.get(&op).copied(),
             // Values of one shape are printed side by side.
             Opcode::Print { .. } => {

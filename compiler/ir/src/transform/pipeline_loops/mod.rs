@@ -116,7 +116,7 @@ fn candidates(kernel: &mut Kernel, info: &AxisInfoMap, for_op: Op) -> Vec<Candid
 
 /// May the loop write to what the view shows? A load that runs iterations ahead would then miss it. Arguments that are read-only are
 /// borrowed for as long as the kernel runs, so nobody writes to them; of all others it is enough that the loop writes nothing.
-pub(super) fn may_change(kernel: &Kernel, for_op: Op, view: Value) -> bool {
+fn may_change(kernel: &Kernel, for_op: Op, view: Value) -> bool {
     let is_param = matches!(kernel.values[view].def, ValueDef::Arg(block, _) if block == kernel.body);
     let mutable = kernel.ty(view).as_view().is_none_or(|v| v.mutable);
     let mut writes = false;

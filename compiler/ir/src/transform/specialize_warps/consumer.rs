@@ -5,7 +5,7 @@ use super::producer::trips;
 use super::{Made, Place, at, carry_places};
 use crate::kernel::{Block, Kernel, Op, Value};
 use crate::op::{BinaryOp, CmpOp, LoopHints, Opcode};
-use crate::rewrite::{Mapping, replace_uses};
+use crate::rewrite::{Mapping, mapped, replace_uses};
 use crate::types::Elem;
 
 /// Builds the region out of the kernel's own body, whose operations it takes.
@@ -36,15 +36,28 @@ pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
     }
     replace_uses(kernel, region, &map);
     for wait in waits {
-        kernel.ops[wait.op].operands = wait.of.into();
+        // What is held may itself be made of another wait's result; the dots' own results are not.
+        let held = wait.held.iter().map(|&v| mapped(&map, v));
+        kernel.ops[wait.op].operands = wait.of.iter().copied().chain(held).collect();
     }
     region
 }
 
-/// A wait, and the results of dots that it waits for.
+/// A wait: the results of dots that it waits for, and what their fragments were made of.
 struct Wait {
     op: Op,
     of: Vec<Value>,
+    held: Vec<Value>,
+}
+
+/// A dot under way.
+struct Flying {
+    op: Op,
+    result: Value,
+    /// Operands in registers, which must stay where they are.
+    held: Vec<Value>,
+    /// Channels and slots that nobody reads after it.
+    read: Vec<(usize, Value)>,
 }
 
 struct Consumer<'a> {
@@ -63,7 +76,12 @@ impl Consumer<'_> {
     /// one iteration behind.
     fn block(&mut self, from: Block, to: Block, places: &mut [Place], accumulating: Option<Op>) {
         let ops = std::mem::take(&mut self.kernel.blocks[from].ops);
+        // Dots that nobody has waited for, in the order in which they were started.
+        let mut flying: Vec<Flying> = Vec::new();
         for (position, op) in ops.into_iter().enumerate() {
+            if accumulating.is_none() {
+                self.land(op, to, &mut flying);
+            }
             for c in self.plan.starting(from, position) {
                 let (channel, place) = (self.made.channels[c], places[c]);
                 at(self.kernel, to, op, |b| {
@@ -75,13 +93,18 @@ impl Consumer<'_> {
                 continue;
             }
             if self.plan.dots.contains_key(&op) {
-                self.dot(op, to, accumulating.is_some());
+                let flight = self.dot(op, to);
+                if accumulating.is_none() {
+                    self.follow(op, flight, &mut flying);
+                }
             } else if self.is_loop_with_channels(op) {
                 self.for_loop(op, to, places);
             } else {
-                if let Some(&staging) = self.made.staging.get(&op) {
-                    self.kernel.ops[op].opcode = Opcode::TensorStore;
-                    self.kernel.ops[op].operands.push(staging);
+                if let Some(store) = self.plan.stores.iter().find(|s| s.op == op) {
+                    let data = &mut self.kernel.ops[op];
+                    data.opcode = Opcode::TensorStore { axes: store.axes.clone() };
+                    *data.operands.last_mut().expect("verified") = store.value;
+                    data.operands.push(self.made.staging[&op]);
                 }
                 if self.kernel.ops[op].opcode.is_terminator()
                     && let Some(for_op) = accumulating
@@ -92,15 +115,88 @@ impl Consumer<'_> {
             }
             if accumulating.is_none() {
                 for c in self.plan.ending(from, position) {
-                    let (channel, place) = (self.made.channels[c], places[c]);
+                    let slot = places[c].slot;
                     let slots = self.plan.channels[c].slots;
-                    places[c] = at(self.kernel, to, op, |b| {
-                        let always = b.int(1, Elem::I1);
-                        b.effect(Opcode::ChannelRelease, &[channel, place.slot, always]);
-                        place.next(b, slots)
-                    });
+                    places[c] = at(self.kernel, to, op, |b| places[c].next(b, slots));
+                    match flying.last_mut().filter(|f| f.op == op) {
+                        Some(flight) => flight.read.push((c, slot)),
+                        None => self.release(c, slot, op, to),
+                    }
                 }
             }
+        }
+        // In a block without a terminator (the kernel's own), something may be left.
+        if let Some(last) = flying.last().map(|f| f.op) {
+            self.wait_until(flying.len() - 1, last, to, &mut flying);
+        }
+    }
+
+    /// Gives a slot back to the producer.
+    fn release(&mut self, channel: usize, slot: Value, like: Op, to: Block) {
+        let barriers = self.made.channels[channel];
+        at(self.kernel, to, like, |b| {
+            let always = b.int(1, Elem::I1);
+            b.effect(Opcode::ChannelRelease, &[barriers, slot, always]);
+        });
+    }
+
+    /// Waits for the dots whose results an operation is about to touch, and for all at the end of a region. Adding to a sum whose dot is still under way
+    /// needs no wait: the tensor cores keep to the order.
+    fn land(&mut self, op: Op, to: Block, flying: &mut Vec<Flying>) {
+        let is_dot = self.plan.dots.contains_key(&op);
+        let last = if self.kernel.ops[op].opcode.is_terminator() {
+            flying.len().checked_sub(1)
+        } else {
+            let mut used = Vec::new();
+            let mut collect = |kernel: &Kernel, op: Op, operands: usize| {
+                used.extend(kernel.ops[op].operands.iter().take(operands).copied());
+            };
+            collect(self.kernel, op, if is_dot { 2 } else { usize::MAX });
+            for region in self.kernel.ops[op].regions.clone() {
+                let kernel = &*self.kernel;
+                kernel.walk(region, &mut |inner| collect(kernel, inner, usize::MAX));
+            }
+            if is_dot {
+                // Its sum may be in the air, but then nobody else may want it as it is now.
+                let sum = self.kernel.ops[op].operands[2];
+                if flying.iter().any(|f| f.result == sum) && self.uses(sum) > 1 {
+                    used.push(sum);
+                }
+            }
+            flying.iter().rposition(|f| used.contains(&f.result))
+        };
+        if let Some(last) = last {
+            self.wait_until(last, op, to, flying);
+        }
+    }
+
+    /// How often a value is used, in what is left of the kernel and what has been made of it.
+    fn uses(&self, value: Value) -> usize {
+        self.kernel.ops.values().filter(|data| data.operands.contains(&value)).count()
+    }
+
+    /// Notes a dot that has been started.
+    fn follow(&mut self, op: Op, sum: Value, flying: &mut Vec<Flying>) {
+        let mut flight = Flying { op, result: self.kernel.result(op), held: Vec::new(), read: Vec::new() };
+        if let Some(before) = flying.iter().position(|f| f.result == sum) {
+            let before = flying.remove(before);
+            flight.held = before.held;
+            flight.read = before.read;
+        }
+        if self.plan.dots[&op].0 == Operand::Tile {
+            flight.held.push(self.kernel.ops[op].operands[0]);
+        }
+        flying.push(flight);
+    }
+
+    /// Waits for the dots up to this one, and gives back what they have read.
+    fn wait_until(&mut self, last: usize, like: Op, to: Block, flying: &mut Vec<Flying>) {
+        let landed: Vec<Flying> = flying.drain(..=last).collect();
+        let results: Vec<Value> = landed.iter().map(|f| f.result).collect();
+        let held: Vec<Value> = landed.iter().flat_map(|f| f.held.iter().copied()).collect();
+        self.wait_for(results, held, flying.len() as u32, like, to);
+        for (channel, slot) in landed.into_iter().flat_map(|f| f.read) {
+            self.release(channel, slot, like, to);
         }
     }
 
@@ -109,8 +205,8 @@ impl Consumer<'_> {
             && !self.plan.channels_in(self.kernel, op).is_empty()
     }
 
-    /// Starts a dot; waits for it at once unless the loop does so later.
-    fn dot(&mut self, op: Op, to: Block, later: bool) {
+    /// Starts a dot; gives the sum that it adds to.
+    fn dot(&mut self, op: Op, to: Block) -> Value {
         let (a, b) = self.plan.dots[&op];
         let data = self.kernel.ops[op].clone();
         let Opcode::Dot(precision) = data.opcode else { unreachable!("planned as a dot") };
@@ -132,19 +228,18 @@ impl Consumer<'_> {
             Opcode::AsyncDot { transpose_a: transposed[0], transpose_b: transposed[1], precision };
         self.kernel.ops[op].operands = operands.into();
         self.kernel.append_op(to, op);
-        if !later {
-            let result = self.kernel.result(op);
-            self.wait_for(vec![result], op, to);
-        }
+        data.operands[2]
     }
 
-    /// Waits for all dots; the results are fit to be touched afterwards.
-    fn wait_for(&mut self, of: Vec<Value>, like: Op, to: Block) {
-        let types: Vec<_> = of.iter().map(|&v| self.kernel.ty(v)).collect();
+    /// Waits until at most `pending` dots are under way. The results `of` those that are done are fit to be touched afterwards, and the registers of
+    /// `held` may be used for something else.
+    fn wait_for(&mut self, of: Vec<Value>, held: Vec<Value>, pending: u32, like: Op, to: Block) {
+        let operands: Vec<Value> = of.iter().chain(&held).copied().collect();
+        let types: Vec<_> = operands.iter().map(|&v| self.kernel.ty(v)).collect();
         let loc = self.kernel.ops[like].loc;
-        let op = self.kernel.make_op(Opcode::AsyncDotWait(0), of.iter().copied(), types, loc);
+        let op = self.kernel.make_op(Opcode::AsyncDotWait(pending), operands, types, loc);
         self.kernel.append_op(to, op);
-        self.waits.push(Wait { op, of });
+        self.waits.push(Wait { op, of, held });
     }
 
     /// The end of an accumulating loop's body: the dots of the iteration before are done, so its slots are free.
@@ -214,7 +309,7 @@ impl Consumer<'_> {
             places[c] = Place { slot: results[first + 2 * i], phase: results[first + 2 * i + 1] };
         }
         if accumulating {
-            self.wait_for(sums, op, to);
+            self.wait_for(sums, Vec::new(), 0, op, to);
             let (lo, hi) = (self.kernel.ops[op].operands[0], self.kernel.ops[op].operands[1]);
             let (plan, made) = (self.plan, self.made);
             at(self.kernel, to, op, |b| {

@@ -58,11 +58,12 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
     }
     // One ring for all stores of a type: they come one after the other.
     let mut by_type = HashMap::new();
-    for &(store, ring) in &plan.stores {
-        b.loc = b.kernel.ops[store].loc;
-        let staging =
-            *by_type.entry(ring).or_insert_with(|| b.value(Opcode::SharedAlloc, &[], Type::Shared(ring)));
-        made.staging.insert(store, staging);
+    for store in &plan.stores {
+        b.loc = b.kernel.ops[store.op].loc;
+        let staging = *by_type
+            .entry(store.ring)
+            .or_insert_with(|| b.value(Opcode::SharedAlloc, &[], Type::Shared(store.ring)));
+        made.staging.insert(store.op, staging);
     }
     let producer = producer::build(b.kernel, &plan, &made);
     let consumer = consumer::build(b.kernel, &plan, &made);

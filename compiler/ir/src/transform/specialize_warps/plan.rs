@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::pipeline_loops::may_change;
+use smallvec::SmallVec;
+
 use super::super::plan_shared_memory;
 use crate::analysis::tensor_copy::{TensorTile, tensor_tile};
 use crate::analysis::wgmma;
@@ -26,6 +27,17 @@ pub(super) struct Load {
     pub cache: CacheHint,
     pub tile: TensorTile,
     /// The ring, with as many slots as its channel.
+    pub ring: SharedType,
+}
+
+/// A store through the tensor-copy engine.
+pub(super) struct Store {
+    pub op: Op,
+    /// What is stored: a matrix, before its rank was made that of the view.
+    pub value: Value,
+    /// The view's axes that it lies along.
+    pub axes: SmallVec<[u32; 4]>,
+    /// The ring that it goes through.
     pub ring: SharedType,
 }
 
@@ -66,7 +78,7 @@ pub(super) struct Plan {
     /// Loops (by body) whose dots do nothing but add to sums that the loop carries: these run one iteration behind.
     pub accumulating: HashSet<Block>,
     /// Stores that go through the tensor-copy engine.
-    pub stores: Vec<(Op, SharedType)>,
+    pub stores: Vec<Store>,
     pub turns: Option<Turns>,
 }
 
@@ -177,7 +189,7 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<
         _ => None,
     };
     let stores = tensor_stores(kernel, &dots, if turns.is_some() { 2 } else { 1 });
-    let mut staging: Vec<SharedType> = stores.iter().map(|&(_, ring)| ring).collect();
+    let mut staging: Vec<SharedType> = stores.iter().map(|s| s.ring).collect();
     staging.dedup();
     let staging = staging.iter().map(|ring| ring.slots * slot_bytes(ring)).sum();
     choose_slots(kernel, gpu, &map, &mut channels, staging, most, &accumulating)?;
@@ -237,9 +249,13 @@ fn operands_of(kernel: &Kernel, map: &Map, op: Op) -> Option<(Operand, Operand)>
 fn slot_operand(kernel: &Kernel, map: &Map, value: Value, is_a: bool) -> Option<Operand> {
     let (load, transpose) = trace(kernel, value)?;
     let Opcode::ViewLoad { padding: Padding::Zero, .. } = kernel.ops[load].opcode else { return None };
-    let block = *map.block_of.get(&load)?;
+    map.block_of.get(&load)?;
     let view = kernel.ops[load].operands[0];
     let shape = kernel.ty(kernel.result(load)).shape()?;
+    // The producer runs ahead of stores, so it loads only what nobody stores to while the kernel runs.
+    if kernel.ty(view).as_view()?.mutable {
+        return None;
+    }
     let tile = tensor_tile(kernel, view, shape)?;
     let elem = kernel.ty(view).as_view()?.elem;
     if tile.axes.len() != 2 || tile.slot_layout(tile.slot_shape(shape), elem.bits()).is_none() {
@@ -250,13 +266,6 @@ fn slot_operand(kernel: &Kernel, map: &Map, value: Value, is_a: bool) -> Option<
     let fastest = tile.axes.iter().position(|&a| a == tile.order[0])?;
     if fastest != k_dim && !wgmma::takes_both_majors(elem) {
         return None;
-    }
-    let mut at = block;
-    while let Some(&(for_op, outer)) = map.parent.get(&at) {
-        if may_change(kernel, for_op, view) {
-            return None;
-        }
-        at = outer;
     }
     address_slice(kernel, map, load)?;
     Some(Operand::Slot { load, transpose })
@@ -447,11 +456,7 @@ fn find_turns(
 }
 
 /// Stores of results of dots that the tensor-copy engine can make, with the ring that they go through.
-fn tensor_stores(
-    kernel: &mut Kernel,
-    dots: &HashMap<Op, (Operand, Operand)>,
-    groups: u32,
-) -> Vec<(Op, SharedType)> {
+fn tensor_stores(kernel: &mut Kernel, dots: &HashMap<Op, (Operand, Operand)>, groups: u32) -> Vec<Store> {
     let shapes: HashSet<Shape> = dots.keys().filter_map(|&op| kernel.ty(kernel.result(op)).shape()).collect();
     let mut stores = Vec::new();
     let mut read: HashSet<Value> = HashSet::new();
@@ -473,33 +478,50 @@ fn tensor_stores(
     if releases {
         return Vec::new();
     }
-    let num_warps = kernel.hints.num_warps;
-    let mut out = Vec::new();
-    for op in stores {
-        let data = &kernel.ops[op];
-        let (view, value) = (data.operands[0], *data.operands.last().expect("verified"));
-        let (Some(shape), Some(elem)) = (kernel.ty(value).shape(), kernel.ty(value).value_elem()) else {
-            continue;
-        };
-        let once = kernel.ty(view).as_view().is_some_and(|v| v.mutable) && !read.contains(&view);
-        if !shapes.contains(&shape)
-            || !once
-            || !matches!(elem, Elem::F16 | Elem::BF16 | Elem::F32 | Elem::I32)
-        {
-            continue;
+    stores.retain(|&op| !read.contains(&kernel.ops[op].operands[0]));
+    stores.into_iter().filter_map(|op| tensor_store(kernel, op, &shapes, groups)).collect()
+}
+
+fn tensor_store(kernel: &mut Kernel, op: Op, shapes: &HashSet<Shape>, groups: u32) -> Option<Store> {
+    let data = &kernel.ops[op];
+    let (view, stored) = (data.operands[0], *data.operands.last()?);
+    let extents = kernel.ty(stored).shape()?;
+    let elem = kernel
+        .ty(stored)
+        .value_elem()
+        .filter(|e| matches!(e, Elem::F16 | Elem::BF16 | Elem::F32 | Elem::I32))?;
+    // The matrix itself, if only its rank was changed.
+    let mut value = stored;
+    while let Some(def) =
+        kernel.def_op(value).filter(|_| kernel.ty(value).shape().is_some_and(|s| s.rank() != 2))
+    {
+        match kernel.ops[def].opcode {
+            Opcode::Reshape | Opcode::Expand { .. } => value = kernel.ops[def].operands[0],
+            _ => return None,
         }
-        // A warpgroup stores 64 rows of 128 bytes at a time, from one of two buffers.
-        let columns = (128 / (elem.bits() / 8)).min(shape.dims()[1]);
-        let part = Shape::new(&[wgmma::ROWS, columns]);
-        let Some(tile) = tensor_tile(kernel, view, part) else { continue };
-        if tile.order[..] != [1, 0] {
-            continue;
-        }
-        let Some(layout) = tile.slot_layout(part, elem.bits()) else { continue };
-        let layout = kernel.intern_layout(layout);
-        out.push((op, SharedType { elem, shape: part, slots: 2 * groups * num_warps / 4, layout }));
     }
-    out
+    let shape = kernel.ty(value).shape().filter(|s| shapes.contains(s))?;
+    let axes: SmallVec<[u32; 4]> =
+        (0..extents.rank() as u32).filter(|&a| extents.dims()[a as usize] > 1).collect();
+    let long: SmallVec<[u32; 4]> = axes.iter().map(|&a| extents.dims()[a as usize]).collect();
+    if long[..] != *shape.dims() {
+        return None;
+    }
+    // A warpgroup stores 64 rows of 128 bytes at a time, from one of two buffers.
+    let columns = (128 / (elem.bits() / 8)).min(shape.dims()[1]);
+    let mut part: SmallVec<[u32; 4]> = SmallVec::from_elem(1, extents.rank());
+    part[axes[0] as usize] = wgmma::ROWS;
+    part[axes[1] as usize] = columns;
+    let part = Shape::new(&part);
+    let tile = tensor_tile(kernel, view, part)?;
+    if tile.order[0] != axes[1] as usize {
+        return None;
+    }
+    let slot = tile.slot_shape(part);
+    let layout = tile.slot_layout(slot, elem.bits())?;
+    let layout = kernel.intern_layout(layout);
+    let slots = 2 * groups * kernel.hints.num_warps / 4;
+    Some(Store { op, value, axes, ring: SharedType { elem, shape: slot, slots, layout } })
 }
 
 pub(super) fn slot_bytes(ring: &SharedType) -> u32 {
