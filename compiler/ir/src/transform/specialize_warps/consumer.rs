@@ -1,6 +1,6 @@
 //! The consumers' region: the kernel as it was, without the loads, and with dots that run while the next ones are prepared.
 
-use super::plan::{Operand, Plan, Turns};
+use super::plan::{Channel, Operand, Plan, Turns};
 use super::producer::trips;
 use super::{Made, Place, at, carry_places};
 use crate::kernel::{Block, Kernel, Op, Value};
@@ -14,7 +14,7 @@ pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
     let body = kernel.body;
     let first = plan.channels[0].loads[0].op;
     let mut places: Vec<Place> = Vec::new();
-    for _ in &plan.channels {
+    for _ in 0..plan.rings {
         places.push(at(kernel, region, first, Place::start));
     }
     let mut consumer = Consumer {
@@ -56,7 +56,7 @@ struct Flying {
     result: Value,
     /// Operands in registers, which must stay where they are.
     held: Vec<Value>,
-    /// Channels and slots that nobody reads after it.
+    /// Rings and slots of theirs that nobody reads after it.
     read: Vec<(usize, Value)>,
 }
 
@@ -83,7 +83,8 @@ impl Consumer<'_> {
                 self.land(op, to, &mut flying);
             }
             for c in self.plan.starting(from, position) {
-                let (channel, place) = (self.made.channels[c], places[c]);
+                let ring = self.plan.channels[c].ring;
+                let (channel, place) = (self.made.channels[ring], places[ring]);
                 at(self.kernel, to, op, |b| {
                     b.effect(Opcode::ChannelWait, &[channel, place.slot, place.phase]);
                 });
@@ -115,12 +116,12 @@ impl Consumer<'_> {
             }
             if accumulating.is_none() {
                 for c in self.plan.ending(from, position) {
-                    let slot = places[c].slot;
-                    let slots = self.plan.channels[c].slots;
-                    places[c] = at(self.kernel, to, op, |b| places[c].next(b, slots));
+                    let Channel { ring, slots, .. } = self.plan.channels[c];
+                    let slot = places[ring].slot;
+                    places[ring] = at(self.kernel, to, op, |b| places[ring].next(b, slots));
                     match flying.last_mut().filter(|f| f.op == op) {
-                        Some(flight) => flight.read.push((c, slot)),
-                        None => self.release(c, slot, op, to),
+                        Some(flight) => flight.read.push((ring, slot)),
+                        None => self.release(ring, slot, op, to),
                     }
                 }
             }
@@ -132,8 +133,8 @@ impl Consumer<'_> {
     }
 
     /// Gives a slot back to the producer.
-    fn release(&mut self, channel: usize, slot: Value, like: Op, to: Block) {
-        let barriers = self.made.channels[channel];
+    fn release(&mut self, ring: usize, slot: Value, like: Op, to: Block) {
+        let barriers = self.made.channels[ring];
         at(self.kernel, to, like, |b| {
             let always = b.int(1, Elem::I1);
             b.effect(Opcode::ChannelRelease, &[barriers, slot, always]);
@@ -195,14 +196,14 @@ impl Consumer<'_> {
         let results: Vec<Value> = landed.iter().map(|f| f.result).collect();
         let held: Vec<Value> = landed.iter().flat_map(|f| f.held.iter().copied()).collect();
         self.wait_for(results, held, flying.len() as u32, like, to);
-        for (channel, slot) in landed.into_iter().flat_map(|f| f.read) {
-            self.release(channel, slot, like, to);
+        for (ring, slot) in landed.into_iter().flat_map(|f| f.read) {
+            self.release(ring, slot, like, to);
         }
     }
 
     fn is_loop_with_channels(&self, op: Op) -> bool {
         matches!(self.kernel.ops[op].opcode, Opcode::For(_))
-            && !self.plan.channels_in(self.kernel, op).is_empty()
+            && !self.plan.rings_in(self.kernel, op).is_empty()
     }
 
     /// Starts a dot; gives the sum that it adds to.
@@ -255,10 +256,10 @@ impl Consumer<'_> {
             b.effect(Opcode::AsyncDotWait(dots), &[]);
             let started = b.cmp(CmpOp::Gt, index, lo);
             for c in own {
-                let slots = plan.channels[c].slots;
-                let slot = places[c].previous_slot(b, slots);
-                b.effect(Opcode::ChannelRelease, &[made.channels[c], slot, started]);
-                places[c] = places[c].next(b, slots);
+                let Channel { ring, slots, .. } = plan.channels[c];
+                let slot = places[ring].previous_slot(b, slots);
+                b.effect(Opcode::ChannelRelease, &[made.channels[ring], slot, started]);
+                places[ring] = places[ring].next(b, slots);
             }
         });
     }
@@ -272,11 +273,11 @@ impl Consumer<'_> {
             self.take_turns(turns, to, places);
         }
         let my_turn = turns.is_some_and(|t| t.dots == op);
-        let channels = self.plan.channels_in(self.kernel, op);
-        let inside = carry_places(self.kernel, op, places, &channels);
+        let rings = self.plan.rings_in(self.kernel, op);
+        let inside = carry_places(self.kernel, op, places, &rings);
         let mut inner = places.to_vec();
-        for (&c, place) in channels.iter().zip(inside) {
-            inner[c] = place;
+        for (&ring, place) in rings.iter().zip(inside) {
+            inner[ring] = place;
         }
         let accumulating = self.plan.accumulating.contains(&body);
         let sums: Vec<Value> = self.sums(op, body, accumulating);
@@ -287,13 +288,13 @@ impl Consumer<'_> {
         {
             let count = self.other_trips.expect("set before the loop");
             self.kernel.blocks[body].ops.pop();
-            for &c in &channels {
-                let slots = self.plan.channels[c].slots;
-                inner[c] = at(self.kernel, body, turns.dots, |b| inner[c].skip(b, count, slots));
+            for &ring in &rings {
+                let slots = self.plan.slots_of(ring);
+                inner[ring] = at(self.kernel, body, turns.dots, |b| inner[ring].skip(b, count, slots));
             }
             self.kernel.append_op(body, end);
         }
-        let yields = channels.iter().flat_map(|&c| [inner[c].slot, inner[c].phase]);
+        let yields = rings.iter().flat_map(|&ring| [inner[ring].slot, inner[ring].phase]);
         self.kernel.ops[end].operands.extend(yields);
         self.kernel.ops[op].opcode = Opcode::For(LoopHints { stages: Some(1) });
         if my_turn {
@@ -304,9 +305,9 @@ impl Consumer<'_> {
             at(self.kernel, to, op, |b| b.effect(Opcode::TurnPass, &[]));
         }
         let results = self.kernel.ops[op].results.clone();
-        let first = results.len() - 2 * channels.len();
-        for (i, &c) in channels.iter().enumerate() {
-            places[c] = Place { slot: results[first + 2 * i], phase: results[first + 2 * i + 1] };
+        let first = results.len() - 2 * rings.len();
+        for (i, &ring) in rings.iter().enumerate() {
+            places[ring] = Place { slot: results[first + 2 * i], phase: results[first + 2 * i + 1] };
         }
         if accumulating {
             self.wait_for(sums, Vec::new(), 0, op, to);
@@ -314,9 +315,9 @@ impl Consumer<'_> {
             let (plan, made) = (self.plan, self.made);
             at(self.kernel, to, op, |b| {
                 let ran = b.cmp(CmpOp::Lt, lo, hi);
-                for &c in channels.iter().filter(|&&c| plan.channels[c].block == body) {
-                    let slot = places[c].previous_slot(b, plan.channels[c].slots);
-                    b.effect(Opcode::ChannelRelease, &[made.channels[c], slot, ran]);
+                for &Channel { ring, slots, .. } in plan.channels.iter().filter(|c| c.block == body) {
+                    let slot = places[ring].previous_slot(b, slots);
+                    b.effect(Opcode::ChannelRelease, &[made.channels[ring], slot, ran]);
                 }
             });
         }
@@ -352,8 +353,8 @@ impl Consumer<'_> {
             let step = b.binary(BinaryOp::Add, tiles.operands[2], tiles.operands[2]);
             let count = trips(b, dots.operands[0], dots.operands[1], dots.operands[2]);
             let first = b.binary(BinaryOp::Mul, group, count);
-            for (c, place) in places.iter_mut().enumerate() {
-                *place = place.skip(b, first, plan.channels[c].slots);
+            for (ring, place) in places.iter_mut().enumerate() {
+                *place = place.skip(b, first, plan.slots_of(ring));
             }
             (lo, step, count)
         });

@@ -47,13 +47,18 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
     let scratch = kernel.add_block();
     let mut b = Builder::at_end(kernel, scratch);
     let mut made = Made { rings: HashMap::new(), channels: Vec::new(), staging: HashMap::new() };
-    for channel in &plan.channels {
-        for load in &channel.loads {
-            b.loc = b.kernel.ops[load.op].loc;
-            let ring = b.value(Opcode::SharedAlloc, &[], plan::ring_type(load));
-            made.rings.insert(load.op, ring);
+    for ring in 0..plan.rings {
+        let mut shared: Vec<Value> = Vec::new();
+        for channel in plan.channels.iter().filter(|c| c.ring == ring) {
+            for (i, load) in channel.loads.iter().enumerate() {
+                if i == shared.len() {
+                    b.loc = b.kernel.ops[load.op].loc;
+                    shared.push(b.value(Opcode::SharedAlloc, &[], Type::Shared(load.ring)));
+                }
+                made.rings.insert(load.op, shared[i]);
+            }
         }
-        let ty = Type::Channel(ChannelType { slots: channel.slots });
+        let ty = Type::Channel(ChannelType { slots: plan.slots_of(ring) });
         made.channels.push(b.value(Opcode::ChannelAlloc, &[], ty));
     }
     // One ring for all stores of a type: they come one after the other.
@@ -77,8 +82,9 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
 
 /// What was allocated.
 struct Made {
-    /// By load.
+    /// The buffers of a load.
     rings: HashMap<Op, Value>,
+    /// The barriers of each ring.
     channels: Vec<Value>,
     /// By store.
     staging: HashMap<Op, Value>,
@@ -126,13 +132,13 @@ impl Place {
     }
 }
 
-/// Adds the places of these channels to what a loop carries; gives those inside. The terminator's operands are the caller's to add.
-fn carry_places(kernel: &mut Kernel, for_op: Op, places: &[Place], channels: &[usize]) -> Vec<Place> {
-    channels
+/// Adds the places in these rings to what a loop carries; gives those inside. The terminator's operands are the caller's to add.
+fn carry_places(kernel: &mut Kernel, for_op: Op, places: &[Place], rings: &[usize]) -> Vec<Place> {
+    rings
         .iter()
-        .map(|&c| Place {
-            slot: super::pipeline_loops::carry(kernel, for_op, places[c].slot),
-            phase: super::pipeline_loops::carry(kernel, for_op, places[c].phase),
+        .map(|&ring| Place {
+            slot: super::pipeline_loops::carry(kernel, for_op, places[ring].slot),
+            phase: super::pipeline_loops::carry(kernel, for_op, places[ring].phase),
         })
         .collect()
 }

@@ -10,7 +10,7 @@ use crate::analysis::wgmma;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef, WarpSpecialize};
 use crate::op::{CacheHint, MemOrder, Opcode, Padding};
 use crate::target::GpuFeatures;
-use crate::types::{Elem, Shape, SharedType, Type};
+use crate::types::{Elem, Shape, SharedType};
 
 /// An operand of a dot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +49,8 @@ pub(super) struct Channel {
     /// The positions in `block` of the operations between which the slots are read.
     pub first_use: usize,
     pub last_use: usize,
+    /// Which ring it fills: channels whose loads are of one kind and follow each other share one.
+    pub ring: usize,
     pub slots: u32,
 }
 
@@ -71,6 +73,8 @@ pub(super) struct Turns {
 pub(super) struct Plan {
     pub dots: HashMap<Op, (Operand, Operand)>,
     pub channels: Vec<Channel>,
+    /// How many rings they fill.
+    pub rings: usize,
     /// Operations that only hand loads on to dots.
     pub dropped: HashSet<Op>,
     /// Scalar operations that the producer needs too.
@@ -83,10 +87,19 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The channels whose loads stand in the regions of an operation.
-    pub fn channels_in(&self, kernel: &Kernel, op: Op) -> Vec<usize> {
+    /// The rings that are filled in the regions of an operation.
+    pub fn rings_in(&self, kernel: &Kernel, op: Op) -> Vec<usize> {
         let inside: HashSet<Block> = kernel.ops[op].regions.iter().flat_map(|&r| blocks(kernel, r)).collect();
-        (0..self.channels.len()).filter(|&c| inside.contains(&self.channels[c].block)).collect()
+        let mut rings: Vec<usize> =
+            self.channels.iter().filter(|c| inside.contains(&c.block)).map(|c| c.ring).collect();
+        rings.sort_unstable();
+        rings.dedup();
+        rings
+    }
+
+    /// The slots of a ring.
+    pub fn slots_of(&self, ring: usize) -> u32 {
+        self.channels.iter().find(|c| c.ring == ring).expect("every ring has a channel").slots
     }
 
     /// The channel and the load's position in it.
@@ -183,6 +196,7 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<
         needed.extend(address_slice(kernel, &map, load)?);
     }
     let mut channels = make_channels(kernel, &map, &dots, &loads)?;
+    let rings = share_rings(kernel, &map, &mut channels);
     let accumulating = accumulating_loops(kernel, &map, &dots, &channels);
     let turns = match kernel.hints.warp_specialize {
         WarpSpecialize::PingPong => Some(find_turns(kernel, &map, &channels, &accumulating)?),
@@ -193,7 +207,7 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<
     staging.dedup();
     let staging = staging.iter().map(|ring| ring.slots * slot_bytes(ring)).sum();
     choose_slots(kernel, gpu, &map, &mut channels, staging, most, &accumulating)?;
-    Some(Plan { dots, channels, dropped, needed, accumulating, stores, turns })
+    Some(Plan { dots, channels, rings, dropped, needed, accumulating, stores, turns })
 }
 
 /// The dots that wgmma takes, with their operands. An operand that is loaded must be read by such dots alone.
@@ -350,7 +364,7 @@ fn address_slice(kernel: &Kernel, map: &Map, load: Op) -> Option<HashSet<Op>> {
     Some(needed)
 }
 
-/// Loads of one block that are first read by the same operation share a channel.
+/// Loads of one block that are first and last read by the same operations share a channel.
 fn make_channels(
     kernel: &mut Kernel,
     map: &Map,
@@ -378,22 +392,60 @@ fn make_channels(
         let layout = tile.slot_layout(slot, elem.bits())?;
         let layout = kernel.intern_layout(layout);
         let load = Load { op, cache, tile, ring: SharedType { elem, shape: slot, slots: 0, layout } };
-        match channels.iter_mut().find(|c| c.block == block && c.first_use == first) {
-            Some(channel) => {
-                channel.last_use = channel.last_use.max(last);
-                channel.loads.push(load);
-            }
+        match channels.iter_mut().find(|c| (c.block, c.first_use, c.last_use) == (block, first, last)) {
+            Some(channel) => channel.loads.push(load),
             None => channels.push(Channel {
                 block,
                 loads: vec![load],
                 first_use: first,
                 last_use: last,
+                ring: 0,
                 slots: 0,
             }),
         }
     }
     channels.sort_by_key(|c| (c.block, c.first_use));
     Some(channels)
+}
+
+/// Gives each channel its ring; gives how many rings there are. What a loop loads and what is loaded before or behind the loop (its first or last iteration, set
+/// apart) share a ring if it is the same kind of tile of the same view, and its slot is given back before the loop begins: the uses of a ring follow
+/// each other, so a slot that is held for long would stop all others.
+fn share_rings(kernel: &Kernel, map: &Map, channels: &mut [Channel]) -> usize {
+    let mut rings = 0;
+    for i in 0..channels.len() {
+        channels[i].ring = rings;
+        rings += 1;
+    }
+    for outer in 0..channels.len() {
+        let inner = (0..channels.len()).find(|&inner| {
+            let (a, b) = (&channels[outer], &channels[inner]);
+            let Some(user) = map.parent.get(&b.block).map(|&(op, _)| op) else { return false };
+            let position = map
+                .ancestor_in(user, a.block)
+                .filter(|_| a.block != b.block)
+                .and_then(|op| kernel.blocks[a.block].ops.iter().position(|&o| o == op));
+            let alike = |(x, y): (&Load, &Load)| {
+                x.ring == y.ring
+                    && x.tile == y.tile
+                    && kernel.ops[x.op].operands[0] == kernel.ops[y.op].operands[0]
+            };
+            position.is_some_and(|p| a.last_use < p || p < a.first_use)
+                && a.loads.len() == b.loads.len()
+                && a.loads.iter().zip(&b.loads).all(alike)
+        });
+        if let Some(inner) = inner {
+            channels[outer].ring = channels[inner].ring;
+        }
+    }
+    // Without gaps.
+    let mut used: Vec<usize> = channels.iter().map(|c| c.ring).collect();
+    used.sort_unstable();
+    used.dedup();
+    for channel in channels.iter_mut() {
+        channel.ring = used.binary_search(&channel.ring).expect("listed");
+    }
+    used.len()
 }
 
 /// Bodies of loops all of whose planned dots add to a sum that the loop carries and nobody else looks at meanwhile.
@@ -555,23 +607,30 @@ fn choose_slots(
     };
     let deep: Vec<bool> =
         channels.iter().map(|c| map.parent.contains_key(&c.block) && !holds_others(c.block)).collect();
-    let fixed: u32 = channels.iter().zip(&deep).filter(|(_, d)| !**d).map(|(c, _)| c.bytes()).sum();
-    let one: u32 = channels.iter().zip(&deep).filter(|(_, d)| **d).map(|(c, _)| c.bytes()).sum();
+    let rings = channels.iter().map(|c| c.ring).max().map_or(0, |r| r + 1);
+    let (mut fixed, mut one) = (0, 0);
+    let mut slots = vec![1; rings];
+    for ring in 0..rings {
+        let of_ring = || channels.iter().zip(&deep).filter(move |(c, _)| c.ring == ring);
+        let bytes = of_ring().next().map_or(0, |(c, _)| c.bytes());
+        match of_ring().find(|(_, deep)| **deep) {
+            Some((channel, _)) => {
+                slots[ring] = wanted(channel)?;
+                one += bytes;
+            }
+            None => fixed += bytes,
+        }
+    }
     let room = gpu.max_shared_bytes.checked_sub(fixed + staging + RESERVE)?;
     let fit = room / one.max(1);
-    for (channel, deep) in channels.iter_mut().zip(deep) {
-        channel.slots = if deep { wanted(channel)?.min(fit) } else { 1 };
+    for channel in channels.iter_mut() {
+        channel.slots = slots[channel.ring].min(fit.max(1));
         // An accumulating loop gives a slot back an iteration late.
         let least = if accumulating.contains(&channel.block) { 2 } else { 1 };
-        if channel.slots < least {
+        if channel.slots < least || slots[channel.ring] > 1 && fit == 0 {
             return None;
         }
         channel.loads.iter_mut().for_each(|l| l.ring.slots = channel.slots);
     }
     Some(())
-}
-
-/// Used by [`super`] to say what a load of the producer moves.
-pub(super) fn ring_type(load: &Load) -> Type {
-    Type::Shared(load.ring)
 }

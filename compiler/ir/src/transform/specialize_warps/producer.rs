@@ -14,7 +14,7 @@ pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
     let body = producer.kernel.body;
     let first = plan.channels[0].loads[0].op;
     let mut places: Vec<Place> = Vec::new();
-    for _ in &plan.channels {
+    for _ in 0..plan.rings {
         places.push(at(producer.kernel, region, first, Place::start));
     }
     producer.block(body, region, &mut places);
@@ -41,15 +41,15 @@ impl Producer<'_> {
                 let copy = clone_op(self.kernel, op, &mut self.map);
                 self.kernel.append_op(to, copy);
             } else if matches!(self.kernel.ops[op].opcode, Opcode::For(_)) {
-                let channels = self.plan.channels_in(self.kernel, op);
-                if !channels.is_empty() {
-                    self.for_loop(op, to, places, &channels);
+                let rings = self.plan.rings_in(self.kernel, op);
+                if !rings.is_empty() {
+                    self.for_loop(op, to, places, &rings);
                 }
             }
         }
     }
 
-    fn for_loop(&mut self, op: Op, to: Block, places: &mut [Place], channels: &[usize]) {
+    fn for_loop(&mut self, op: Op, to: Block, places: &mut [Place], rings: &[usize]) {
         let data = self.kernel.ops[op].clone();
         let bounds: Vec<Value> = data.operands[..3].iter().map(|&v| mapped(&self.map, v)).collect();
         let hints = LoopHints { stages: Some(1) };
@@ -60,27 +60,28 @@ impl Producer<'_> {
         let ty = self.kernel.ty(index);
         let own_index = self.kernel.add_block_arg(body, ty);
         self.map.insert(index, own_index);
-        let inside = carry_places(self.kernel, copy, places, channels);
+        let inside = carry_places(self.kernel, copy, places, rings);
         let mut inner = places.to_vec();
-        for (&c, place) in channels.iter().zip(inside) {
-            inner[c] = place;
+        for (&ring, place) in rings.iter().zip(inside) {
+            inner[ring] = place;
         }
         self.block(data.regions[0], body, &mut inner);
-        let yields: Vec<Value> = channels.iter().flat_map(|&c| [inner[c].slot, inner[c].phase]).collect();
+        let yields: Vec<Value> =
+            rings.iter().flat_map(|&ring| [inner[ring].slot, inner[ring].phase]).collect();
         let end = self.kernel.make_op(Opcode::Yield, yields, [], data.loc);
         self.kernel.append_op(body, end);
         self.kernel.append_op(to, copy);
-        for (i, &c) in channels.iter().enumerate() {
+        for (i, &ring) in rings.iter().enumerate() {
             let results = &self.kernel.ops[copy].results;
-            places[c] = Place { slot: results[2 * i], phase: results[2 * i + 1] };
+            places[ring] = Place { slot: results[2 * i], phase: results[2 * i + 1] };
         }
     }
 
     /// Fills the next slot of a channel.
     fn fill(&mut self, c: usize, to: Block, places: &mut [Place]) {
         let channel = &self.plan.channels[c];
-        let barriers = self.made.channels[c];
-        let place = places[c];
+        let barriers = self.made.channels[channel.ring];
+        let place = places[channel.ring];
         let bytes =
             channel.loads.iter().map(|l| l.ring.shape.num_elements() as u32 * l.ring.elem.bits().max(8) / 8);
         let bytes = bytes.sum();
@@ -90,7 +91,7 @@ impl Producer<'_> {
         for load in &channel.loads {
             self.load(load, barriers, place, to);
         }
-        places[c] = at(self.kernel, to, channel.loads[0].op, |b| place.next(b, channel.slots));
+        places[channel.ring] = at(self.kernel, to, channel.loads[0].op, |b| place.next(b, channel.slots));
     }
 
     fn load(&mut self, load: &Load, barriers: Value, place: Place, to: Block) {
