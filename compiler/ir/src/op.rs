@@ -29,6 +29,9 @@ pub enum UnaryOp {
     Exp,
     /// 2 to the x (floats). On f32 a GPU's own approximation, with a relative error of 2⁻²²; see `transform::legalize_math`.
     Exp2,
+    /// 2 to the x, but 0 where that is below 2⁻¹²⁶, f32's smallest normal number (f64: as [`UnaryOp::Exp2`]). On f32 one instruction of a GPU, with a relative error of
+    /// 2⁻²²; to keep subnormal results takes three more.
+    Exp2Ftz,
     /// Natural logarithm; NaN below zero, −∞ at zero.
     Log,
     /// Logarithm to base 2.
@@ -463,7 +466,8 @@ pub enum Opcode {
         /// The arithmetic of f32 operands.
         precision: DotPrecision,
     },
-    /// `T… → T…`: waits until at most this many async dots are outstanding; the results are the operands, fit to be touched.
+    /// `T…, U… → T…`: waits until at most this many async dots are outstanding; the results are the first operands, fit to be touched. What the others hold has been
+    /// computed before, and stays in its registers until then.
     AsyncDotWait(u32),
     /// Waits until it is this group's turn at the tensor cores. Groups take turns in the order of their indices.
     TurnWait,

@@ -14,7 +14,6 @@ use tegula_ir::types::Elem;
 
 use super::emitter::{Emitter, V};
 use super::nvvm::{self, WgmmaA, WgmmaKind};
-use super::values::Lowered;
 use super::{Lowering, Result};
 
 /// An operand in a slot.
@@ -215,20 +214,16 @@ impl<'c> Lowering<'c, '_> {
     /// Lowers a wait for dots.
     pub fn async_dot_wait(&mut self, op: Op, pending: u32) -> Result {
         let data = self.kernel.ops[op].clone();
-        let small = |s: &Self, v: Value| s.elem(v).bits() < 32;
-        let each: Vec<Vec<V<'c>>> = data
-            .operands
+        let (touched, held) = data.operands.split_at(data.results.len());
+        let each: Vec<Vec<V<'c>>> = touched.iter().map(|&v| self.regs(v)).collect();
+        let held: Vec<V<'c>> = held
             .iter()
-            .map(|&v| if small(self, v) { self.words(v) } else { self.regs(v) })
+            .flat_map(|&v| if self.elem(v).bits() == 32 { self.regs(v) } else { self.words(v) })
             .collect();
-        let mut waited = nvvm::wgmma_wait(&self.e, pending, &each.concat()).into_iter();
+        let mut waited = nvvm::wgmma_wait(&self.e, pending, &each.concat(), &held).into_iter();
         for (&result, regs) in data.results.iter().zip(&each) {
-            let own: Vec<V<'c>> = waited.by_ref().take(regs.len()).collect();
-            if small(self, result) {
-                self.values[result] = Some(Lowered::Words(own, self.e.block));
-            } else {
-                self.set(result, own);
-            }
+            let own = waited.by_ref().take(regs.len()).collect();
+            self.set(result, own);
         }
         Ok(())
     }

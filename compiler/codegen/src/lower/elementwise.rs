@@ -74,6 +74,7 @@ impl<'c> Lowering<'c, '_> {
             UnaryOp::LeadingZeros => e.one("math.ctlz", &[a], ty),
             // What is left of these after `legalize_math` are the hardware's own approximations in f32.
             UnaryOp::Exp2 => nvvm::ex2(e, a),
+            UnaryOp::Exp2Ftz => nvvm::ex2_ftz(e, a),
             UnaryOp::Rsqrt if elem == Elem::F32 => nvvm::rsqrt(e, a),
             UnaryOp::Rsqrt
             | UnaryOp::Exp

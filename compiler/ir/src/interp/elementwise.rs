@@ -197,6 +197,9 @@ pub(super) fn unary(op: UnaryOp, elem: Elem) -> Option<MapFn> {
         UnaryOp::Not => int_unary!(word_of(elem), |x, T| !x),
         UnaryOp::Exp => float_unary!(elem, |x| math::exp(x), x.exp()),
         UnaryOp::Exp2 => float_unary!(elem, |x| math::exp2(x), x.exp2()),
+        UnaryOp::Exp2Ftz => {
+            float_unary!(elem, |x| math::exp2_ftz(x), x.exp2())
+        }
         UnaryOp::Log => float_unary!(elem, |x| math::log(x), x.ln()),
         UnaryOp::Log2 => float_unary!(elem, |x| math::log2(x), x.log2()),
         UnaryOp::Sqrt => float_unary!(elem, |x| x.sqrt(), x.sqrt()),

@@ -59,6 +59,13 @@ pub fn exp2(x: f32) -> f32 {
     exp2_wide(x as f64) as f32
 }
 
+/// 2^x, but 0 where that is below the smallest normal number.
+#[inline(always)]
+pub fn exp2_ftz(x: f32) -> f32 {
+    let y = exp2(x);
+    if y < f32::MIN_POSITIVE { 0.0 } else { y }
+}
+
 /// 1 / (1 + e^−x).
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {

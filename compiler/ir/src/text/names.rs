@@ -30,6 +30,7 @@ names!(UnaryOp {
     Not = "not",
     Exp = "exp",
     Exp2 = "exp2",
+    Exp2Ftz = "exp2_ftz",
     Log = "log",
     Log2 = "log2",
     Sqrt = "sqrt",

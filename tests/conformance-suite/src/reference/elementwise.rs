@@ -53,6 +53,10 @@ fn float_unary(op: UnaryOp, elem: Elem, bits: u64) -> u64 {
         UnaryOp::Abs => return bits & !sign,
         UnaryOp::Exp => x.exp(),
         UnaryOp::Exp2 => x.exp2(),
+        UnaryOp::Exp2Ftz => {
+            let y = x.exp2();
+            if elem != Elem::F64 && y < 2f64.powi(-126) { 0.0 } else { y }
+        }
         UnaryOp::Log => x.ln(),
         UnaryOp::Log2 => x.log2(),
         UnaryOp::Sqrt => x.sqrt(),

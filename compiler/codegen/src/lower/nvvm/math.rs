@@ -10,6 +10,11 @@ pub fn ex2<'c>(e: &Emitter<'c>, x: V<'c>) -> V<'c> {
     e.asm("ex2.approx.f32 $0, $1;", "=f,f", &[x], &[e.t.f32], false)[0]
 }
 
+/// `ex2.approx.ftz.f32`: the same, with 0 for subnormal results.
+pub fn ex2_ftz<'c>(e: &Emitter<'c>, x: V<'c>) -> V<'c> {
+    e.asm("ex2.approx.ftz.f32 $0, $1;", "=f,f", &[x], &[e.t.f32], false)[0]
+}
+
 /// `rsqrt.approx.f32`: 1/√x, relative error below 2^−22.9.
 pub fn rsqrt<'c>(e: &Emitter<'c>, x: V<'c>) -> V<'c> {
     e.asm("rsqrt.approx.f32 $0, $1;", "=f,f", &[x], &[e.t.f32], false)[0]

@@ -16,7 +16,7 @@ pub(super) use barrier::{
     mbarrier_wait, named_barrier, named_barrier_arrive, take_registers,
 };
 pub(super) use math::{
-    cvt_pair, cvt_toward_zero, ex2, f32_to_fp8, fp8_to_f32, int_to_f32_toward_zero, rsqrt, shift64,
+    cvt_pair, cvt_toward_zero, ex2, ex2_ftz, f32_to_fp8, fp8_to_f32, int_to_f32_toward_zero, rsqrt, shift64,
 };
 pub(super) use matrix::{MmaKind, ldmatrix, mma};
 pub(super) use memory::{

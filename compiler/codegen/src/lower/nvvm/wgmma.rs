@@ -105,17 +105,19 @@ pub fn wgmma<'c>(
 /// Registers written before are seen by the products that follow. `values` are what those read, sums and fragments: tied to the fence, so that nothing
 /// is moved into their registers behind it.
 pub fn wgmma_fence<'c>(e: &Emitter<'c>, values: &[V<'c>]) -> Vec<V<'c>> {
-    tied(e, "wgmma.fence.sync.aligned;", values)
+    tied(e, "wgmma.fence.sync.aligned;", values, &[])
 }
 
-/// An instruction that values in registers (f32 or words) must neither come behind nor go before.
-fn tied<'c>(e: &Emitter<'c>, text: &str, values: &[V<'c>]) -> Vec<V<'c>> {
+/// An instruction that values in registers (f32 or words) must neither come behind nor go before; `held` is computed before it.
+fn tied<'c>(e: &Emitter<'c>, text: &str, values: &[V<'c>], held: &[V<'c>]) -> Vec<V<'c>> {
     let class = |v: &V<'c>| if v.r#type() == e.t.f32 { 'f' } else { 'r' };
     let mut constraints: Vec<String> = values.iter().map(|v| format!("={}", class(v))).collect();
     constraints.extend((0..values.len()).map(|i| i.to_string()));
+    constraints.extend(held.iter().map(|v| class(v).to_string()));
     constraints.push(MEMORY.to_owned());
     let types: Vec<_> = values.iter().map(|v| v.r#type()).collect();
-    e.asm(text, &constraints.join(","), values, &types, true)
+    let operands: Vec<V<'c>> = values.iter().chain(held).copied().collect();
+    e.asm(text, &constraints.join(","), &operands, &types, true)
 }
 
 /// Ends a group of products.
@@ -124,9 +126,9 @@ pub fn wgmma_commit(e: &Emitter<'_>) {
 }
 
 /// Waits until at most `n` groups are outstanding. `values` are the sums (f32 or i32) that are touched afterwards: tied to the wait, so that nothing
-/// touches them before.
-pub fn wgmma_wait<'c>(e: &Emitter<'c>, n: u32, values: &[V<'c>]) -> Vec<V<'c>> {
-    tied(e, &format!("wgmma.wait_group.sync.aligned {n};"), values)
+/// touches them before. What is `held` is computed before, and keeps its registers until then.
+pub fn wgmma_wait<'c>(e: &Emitter<'c>, n: u32, values: &[V<'c>], held: &[V<'c>]) -> Vec<V<'c>> {
+    tied(e, &format!("wgmma.wait_group.sync.aligned {n};"), values, held)
 }
 
 /// Stores four 8 × 8 matrices of 16-bit elements; lane `8 m + r` gives the address of row `r` of matrix `m`.

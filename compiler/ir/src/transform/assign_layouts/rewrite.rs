@@ -79,6 +79,12 @@ impl Rewriter<'_> {
                 let results: Vec<Value> = self.kernel.ops[op].results.to_vec();
                 self.fetch_like(op, 0, &results);
                 self.set_homes(&results);
+                // What is only held is held where it is.
+                for i in results.len()..self.kernel.ops[op].operands.len() {
+                    let value = self.kernel.ops[op].operands[i];
+                    let home = self.at_home(value);
+                    self.kernel.ops[op].operands[i] = self.fetch(value, home);
+                }
             }
             _ => self.plain(op, &opcode),
         }

@@ -117,12 +117,12 @@ fn expansion(kernel: &mut Kernel, block: Block, op: Op, gpu: &GpuFeatures) -> Op
 /// The function of `x`, or `None` if it is an instruction.
 fn function(op: UnaryOp, x: Expr<'_>) -> Option<Expr<'_>> {
     use UnaryOp::*;
-    if !matches!(op, Exp | Exp2 | Log | Log2 | Rsqrt | Sin | Cos | Tanh | Erf | Sigmoid) {
+    if !matches!(op, Exp | Exp2 | Exp2Ftz | Log | Log2 | Rsqrt | Sin | Cos | Tanh | Erf | Sigmoid) {
         return None;
     }
     Some(match (op, x.elem()) {
         (_, Elem::F16 | Elem::BF16) => half::through_f32(op, x),
-        (Exp2 | Rsqrt, Elem::F32) => return None,
+        (Exp2 | Exp2Ftz | Rsqrt, Elem::F32) => return None,
         (Exp, Elem::F32) => exp::exp_f32(x),
         (Log, Elem::F32) => log::log_f32(x),
         (Log2, Elem::F32) => log::log2_f32(x),
@@ -133,6 +133,7 @@ fn function(op: UnaryOp, x: Expr<'_>) -> Option<Expr<'_>> {
         (Sigmoid, Elem::F32) => hyperbolic::sigmoid_f32(x),
         (Exp, Elem::F64) => exp::exp_f64(x),
         (Exp2, Elem::F64) => exp::exp2_f64(x),
+        (Exp2Ftz, Elem::F64) => exp::exp2_f64(x),
         (Log, Elem::F64) => log::log_f64(x),
         (Log2, Elem::F64) => log::log2_f64(x),
         (Rsqrt, Elem::F64) => x.number(1.0) / x.unary(UnaryOp::Sqrt),

@@ -1,5 +1,7 @@
 //! The consumers' region: the kernel as it was, without the loads, and with dots that run while the next ones are prepared.
 
+use std::collections::HashSet;
+
 use super::plan::{Channel, Operand, Plan, Turns};
 use super::producer::trips;
 use super::{Made, Place, at, carry_places};
@@ -78,9 +80,9 @@ impl Consumer<'_> {
         let ops = std::mem::take(&mut self.kernel.blocks[from].ops);
         // Dots that nobody has waited for, in the order in which they were started.
         let mut flying: Vec<Flying> = Vec::new();
-        for (position, op) in ops.into_iter().enumerate() {
+        for (position, &op) in ops.iter().enumerate() {
             if accumulating.is_none() {
-                self.land(op, to, &mut flying);
+                self.land(op, &ops[position..], to, &mut flying);
             }
             for c in self.plan.starting(from, position) {
                 let ring = self.plan.channels[c].ring;
@@ -128,7 +130,7 @@ impl Consumer<'_> {
         }
         // In a block without a terminator (the kernel's own), something may be left.
         if let Some(last) = flying.last().map(|f| f.op) {
-            self.wait_until(flying.len() - 1, last, to, &mut flying);
+            self.wait_until(flying.len() - 1, last, &[], to, &mut flying);
         }
     }
 
@@ -143,7 +145,7 @@ impl Consumer<'_> {
 
     /// Waits for the dots whose results an operation is about to touch, and for all at the end of a region. Adding to a sum whose dot is still under way
     /// needs no wait: the tensor cores keep to the order.
-    fn land(&mut self, op: Op, to: Block, flying: &mut Vec<Flying>) {
+    fn land(&mut self, op: Op, left: &[Op], to: Block, flying: &mut Vec<Flying>) {
         let is_dot = self.plan.dots.contains_key(&op);
         let last = if self.kernel.ops[op].opcode.is_terminator() {
             flying.len().checked_sub(1)
@@ -167,8 +169,48 @@ impl Consumer<'_> {
             flying.iter().rposition(|f| used.contains(&f.result))
         };
         if let Some(last) = last {
-            self.wait_until(last, op, to, flying);
+            self.wait_until(last, op, left, to, flying);
         }
+    }
+
+    /// What has been computed of earlier dots' results since a dot was started, and is needed in what is `left`. It is written in front of the wait, to be done
+    /// while the tensor cores work; the wait holds it, or the compilers behind this one, which see no reason to do it first, would put it behind.
+    fn computed_meanwhile(&self, since: Op, left: &[Op], block: Block) -> Vec<Value> {
+        let ops = &self.kernel.blocks[block].ops;
+        let start = ops.iter().position(|&op| op == since).map_or(ops.len(), |p| p + 1);
+        let mut computed: Vec<Value> = Vec::new();
+        let mut of_dots: HashSet<Value> = HashSet::new();
+        for &op in &ops[start..] {
+            let data = &self.kernel.ops[op];
+            match &data.opcode {
+                Opcode::AsyncDotWait(_) => {
+                    let wait = self.waits.iter().find(|w| w.op == op);
+                    of_dots.extend(wait.iter().flat_map(|w| w.of.iter().copied()));
+                }
+                opcode if data.operands.iter().any(|v| of_dots.contains(v)) => {
+                    of_dots.extend(data.results.iter().copied());
+                    // Shapes cost nothing, and are made anew where they are needed.
+                    let moves_only = matches!(
+                        opcode,
+                        Opcode::Broadcast | Opcode::Expand { .. } | Opcode::Reshape | Opcode::Permute { .. }
+                    );
+                    if !moves_only && !matches!(opcode, Opcode::AsyncDot { .. }) {
+                        computed.extend(data.results.iter().copied());
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut needed: HashSet<Value> = HashSet::new();
+        for &op in left {
+            needed.extend(&self.kernel.ops[op].operands);
+            for &region in &self.kernel.ops[op].regions {
+                self.kernel.walk(region, &mut |inner| needed.extend(&self.kernel.ops[inner].operands));
+            }
+        }
+        let is_tile = |v: &Value| self.kernel.ty(*v).shape().is_some_and(|s| s.rank() > 0);
+        computed.retain(|v| is_tile(v) && needed.contains(v));
+        computed
     }
 
     /// How often a value is used, in what is left of the kernel and what has been made of it.
@@ -191,10 +233,12 @@ impl Consumer<'_> {
     }
 
     /// Waits for the dots up to this one, and gives back what they have read.
-    fn wait_until(&mut self, last: usize, like: Op, to: Block, flying: &mut Vec<Flying>) {
+    fn wait_until(&mut self, last: usize, like: Op, left: &[Op], to: Block, flying: &mut Vec<Flying>) {
         let landed: Vec<Flying> = flying.drain(..=last).collect();
         let results: Vec<Value> = landed.iter().map(|f| f.result).collect();
-        let held: Vec<Value> = landed.iter().flat_map(|f| f.held.iter().copied()).collect();
+        let mut held: Vec<Value> = landed.iter().flat_map(|f| f.held.iter().copied()).collect();
+        held.extend(self.computed_meanwhile(landed[last].op, left, to));
+        held.dedup();
         self.wait_for(results, held, flying.len() as u32, like, to);
         for (ring, slot) in landed.into_iter().flat_map(|f| f.read) {
             self.release(ring, slot, like, to);
@@ -236,7 +280,7 @@ impl Consumer<'_> {
     /// `held` may be used for something else.
     fn wait_for(&mut self, of: Vec<Value>, held: Vec<Value>, pending: u32, like: Op, to: Block) {
         let operands: Vec<Value> = of.iter().chain(&held).copied().collect();
-        let types: Vec<_> = operands.iter().map(|&v| self.kernel.ty(v)).collect();
+        let types: Vec<_> = of.iter().map(|&v| self.kernel.ty(v)).collect();
         let loc = self.kernel.ops[like].loc;
         let op = self.kernel.make_op(Opcode::AsyncDotWait(pending), operands, types, loc);
         self.kernel.append_op(to, op);

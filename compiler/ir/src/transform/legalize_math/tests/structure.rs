@@ -9,9 +9,10 @@ use crate::types::{Elem, Shape, Type};
 use crate::verify::verify;
 use smallvec::smallvec;
 
-const FUNCTIONS: [UnaryOp; 10] = [
+const FUNCTIONS: [UnaryOp; 11] = [
     UnaryOp::Exp,
     UnaryOp::Exp2,
+    UnaryOp::Exp2Ftz,
     UnaryOp::Log,
     UnaryOp::Log2,
     UnaryOp::Rsqrt,
@@ -56,7 +57,7 @@ fn only_hardware_functions_on_f32_are_left_on_tiles_and_in_regions() {
         assert!(run(&mut kernel, &GpuFeatures::SM_80));
         verify(&kernel).unwrap_or_else(|e| panic!("{elem}: {}", e[0]));
         for (f, on) in functions(&kernel) {
-            let hardware = matches!(f, UnaryOp::Exp2 | UnaryOp::Rsqrt);
+            let hardware = matches!(f, UnaryOp::Exp2 | UnaryOp::Exp2Ftz | UnaryOp::Rsqrt);
             assert!(hardware && on == Elem::F32, "{f:?} on {on} is left of {elem}");
         }
         assert!(!run(&mut kernel, &GpuFeatures::SM_80), "a second run finds nothing to do");
