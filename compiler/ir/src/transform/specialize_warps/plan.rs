@@ -412,10 +412,8 @@ fn make_channels(
 /// apart) share a ring if it is the same kind of tile of the same view, and its slot is given back before the loop begins: the uses of a ring follow
 /// each other, so a slot that is held for long would stop all others.
 fn share_rings(kernel: &Kernel, map: &Map, channels: &mut [Channel]) -> usize {
-    let mut rings = 0;
-    for i in 0..channels.len() {
-        channels[i].ring = rings;
-        rings += 1;
+    for (ring, channel) in channels.iter_mut().enumerate() {
+        channel.ring = ring;
     }
     for outer in 0..channels.len() {
         let inner = (0..channels.len()).find(|&inner| {
@@ -610,12 +608,12 @@ fn choose_slots(
     let rings = channels.iter().map(|c| c.ring).max().map_or(0, |r| r + 1);
     let (mut fixed, mut one) = (0, 0);
     let mut slots = vec![1; rings];
-    for ring in 0..rings {
+    for (ring, wanted_slots) in slots.iter_mut().enumerate() {
         let of_ring = || channels.iter().zip(&deep).filter(move |(c, _)| c.ring == ring);
         let bytes = of_ring().next().map_or(0, |(c, _)| c.bytes());
         match of_ring().find(|(_, deep)| **deep) {
             Some((channel, _)) => {
-                slots[ring] = wanted(channel)?;
+                *wanted_slots = wanted(channel)?;
                 one += bytes;
             }
             None => fixed += bytes,
