@@ -18,6 +18,10 @@ const SCRIPT: &str = include_str!("html/script.js");
 const WHOLE: usize = 400;
 const AROUND: u32 = 12;
 
+/// So many findings are open at first, and so many are noted below a line.
+const OPEN: usize = 10;
+const NOTES: usize = 3;
+
 /// The page.
 pub fn page(plan: &Plan, results: &Results, roots: &[PathBuf]) -> String {
     let listings = Listings::new(plan, results, roots);
@@ -93,7 +97,13 @@ fn findings(results: &Results) -> String {
             escape(&report.to_string())
         )
     };
-    results.findings.iter().enumerate().map(one).collect()
+    let all: Vec<String> = results.findings.iter().enumerate().map(one).collect();
+    let (first, rest) = all.split_at(all.len().min(OPEN));
+    let rest = match rest {
+        [] => String::new(),
+        rest => format!("<details><summary>{} more</summary>{}</details>", rest.len(), rest.concat()),
+    };
+    first.concat() + &rest
 }
 
 fn sums(results: &Results) -> String {
@@ -252,23 +262,28 @@ impl<'a> Listings<'a> {
 
     /// What was found at a line, as rows to stand below it; `is_here` tells which places are meant.
     fn notes(&self, is_here: impl Fn(&Location) -> bool) -> String {
-        let mut rows = String::new();
+        let mut rows = vec![];
         for (i, (report, _)) in self.results.findings.iter().enumerate() {
             let first = is_here(&report.party.location);
             let other = report.other.as_ref().is_some_and(|other| is_here(&other.location));
             if first || other {
                 let summary = report.message.lines().next().unwrap_or_default();
                 let role = if first { "" } else { " (the other party)" };
-                let _ = write!(
-                    rows,
-                    "<tr class=\"note\"><td colspan=\"{}\"></td><td class=\"number\"></td><td class=\"text\" colspan=\"2\"><a href=\"#f{i}\">{}</a>{role}: {}</td></tr>",
-                    COLUMNS.len(),
-                    report.kind,
-                    escape(summary)
-                );
+                rows.push(format!("<a href=\"#f{i}\">{}</a>{role}: {}", report.kind, escape(summary)));
             }
         }
-        rows
+        if rows.len() > NOTES {
+            let more = rows.len() - NOTES;
+            rows.truncate(NOTES);
+            rows.push(format!("and {more} more"));
+        }
+        let row = |text: String| {
+            format!(
+                "<tr class=\"note\"><td colspan=\"{}\"></td><td class=\"number\"></td><td class=\"text\" colspan=\"2\">{text}</td></tr>",
+                COLUMNS.len()
+            )
+        };
+        rows.into_iter().map(row).collect()
     }
 
     /// Each source file: a title, and its listing or why there is none.
@@ -340,7 +355,7 @@ impl<'a> Listings<'a> {
     fn ptx(&self) -> String {
         let (head, most) = columns(self.by_ptx.values());
         let mut out = format!(
-            "<div class=\"scroll\"><table class=\"code\"><tr>{head}<th>line</th><th class=\"text\">PTX</th><th>source</th></tr>\n"
+            "<div class=\"scroll\"><table class=\"code\"><tr>{head}<th>line</th><th>source</th><th class=\"text\">PTX</th></tr>\n"
         );
         for (number, code) in (1u32..).zip(self.program.source.lines()) {
             let notes = self.notes(|place| place.ptx_line == number);
@@ -359,7 +374,7 @@ impl<'a> Listings<'a> {
             let class = if notes.is_empty() { "" } else { " class=\"hit\"" };
             let _ = writeln!(
                 out,
-                "<tr id=\"p{number}\"{class}{attribute}>{}<td class=\"number\">{number}</td><td class=\"text\">{}</td><td class=\"from\">{from}</td></tr>{notes}",
+                "<tr id=\"p{number}\"{class}{attribute}>{}<td class=\"number\">{number}</td><td class=\"from\">{from}</td><td class=\"text\">{}</td></tr>{notes}",
                 cells(self.by_ptx.get(&number), &most),
                 escape(&code.replace('\t', "    "))
             );
