@@ -51,6 +51,19 @@ pub enum AbiSlot {
     },
 }
 
+impl AbiSlot {
+    /// Which parameter it passes, or a part of.
+    pub fn param(&self) -> u16 {
+        match *self {
+            AbiSlot::Address { param }
+            | AbiSlot::Dim { param, .. }
+            | AbiSlot::Stride { param, .. }
+            | AbiSlot::Scalar { param, .. }
+            | AbiSlot::TensorMap { param, .. } => param,
+        }
+    }
+}
+
 /// Bytes of a tensor map in the parameter block (`.param .align 64 .b8 x[128]`).
 pub const TENSOR_MAP_BYTES: usize = 128;
 /// The alignment of a tensor map in the parameter block.

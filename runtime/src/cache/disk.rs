@@ -17,11 +17,10 @@ use std::path::PathBuf;
 use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
+use tegula_bundle::codec;
 use tegula_ir::artifact::CompiledKernel;
 use tegula_ir::kernel::Kernel;
 use tegula_ir::text::{PrintOptions, print_with};
-
-use super::codec;
 
 const MAGIC: &[u8; 8] = b"TEGULA\0K";
 /// Magic, format, length, checksum.
@@ -167,8 +166,21 @@ fn open(address: Address, file: &[u8]) -> Option<CompiledKernel> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::codec::tests::sample;
     use super::*;
+
+    fn sample() -> CompiledKernel {
+        CompiledKernel {
+            entry: "k".to_owned(),
+            target: "sm_90a".to_owned(),
+            ptx: ".version 8.6".to_owned(),
+            cubin: Some((0..=255).collect()),
+            threads: 128,
+            shared_bytes: 49152,
+            cluster: 2,
+            abi: vec![tegula_ir::artifact::AbiSlot::Address { param: 0 }],
+            report: None,
+        }
+    }
 
     const HERE: Address = Address([7; 32]);
 

@@ -1,6 +1,5 @@
 //! Where compiled kernels are found again: in memory, per device, and on disk.
 
-mod codec;
 mod disk;
 mod memory;
 

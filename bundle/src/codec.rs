@@ -1,4 +1,4 @@
-//! Compiled kernels as bytes, for the cache on disk and for bundles.
+//! One compiled kernel as bytes, for the run time's cache on disk and for the records of bundles.
 //!
 //! Little-endian, lengths before contents, element types by name (so that reordering an enum cannot change what is read). The
 //! decoder takes any bytes: what is wrong is an error, and no length is believed beyond the input.
@@ -9,10 +9,10 @@ use tegula_ir::artifact::{
 use tegula_ir::types::Elem;
 
 /// Changes whenever the encoding does.
-pub(crate) const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 2;
 
 /// The bytes of a kernel.
-pub(crate) fn encode(kernel: &CompiledKernel) -> Vec<u8> {
+pub fn encode(kernel: &CompiledKernel) -> Vec<u8> {
     let mut w =
         Writer(Vec::with_capacity(kernel.ptx.len() + kernel.cubin.as_ref().map_or(0, Vec::len) + 512));
     w.str(&kernel.entry);
@@ -22,24 +22,18 @@ pub(crate) fn encode(kernel: &CompiledKernel) -> Vec<u8> {
     w.u32(kernel.threads);
     w.u32(kernel.shared_bytes);
     w.u32(kernel.cluster);
-    w.u32(kernel.abi.len() as u32);
-    for slot in &kernel.abi {
-        w.slot(slot);
-    }
+    w.list(&kernel.abi, Writer::slot);
     w.option(kernel.report.as_ref(), |w, r| {
         for n in [r.registers, r.spill_store_bytes, r.spill_load_bytes, r.stack_bytes, r.shared_bytes] {
             w.u32(n);
         }
-        w.u32(r.warnings.len() as u32);
-        for warning in &r.warnings {
-            w.str(warning);
-        }
+        w.list(&r.warnings, |w, warning| w.str(warning));
     });
     w.0
 }
 
 /// The kernel in these bytes; `None` if they are not exactly one.
-pub(crate) fn decode(bytes: &[u8]) -> Option<CompiledKernel> {
+pub fn decode(bytes: &[u8]) -> Option<CompiledKernel> {
     let mut r = Reader(bytes);
     let kernel = CompiledKernel {
         entry: r.str()?,
@@ -64,35 +58,45 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<CompiledKernel> {
     r.0.is_empty().then_some(kernel)
 }
 
-struct Writer(Vec<u8>);
+#[derive(Default)]
+pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
-    fn u8(&mut self, x: u8) {
+    pub(crate) fn u8(&mut self, x: u8) {
         self.0.push(x);
     }
 
-    fn u16(&mut self, x: u16) {
+    pub(crate) fn u16(&mut self, x: u16) {
         self.0.extend(x.to_le_bytes());
     }
 
-    fn u32(&mut self, x: u32) {
+    pub(crate) fn u32(&mut self, x: u32) {
         self.0.extend(x.to_le_bytes());
     }
 
-    fn bytes(&mut self, b: &[u8]) {
+    pub(crate) fn bytes(&mut self, b: &[u8]) {
         self.0.extend((b.len() as u64).to_le_bytes());
         self.0.extend(b);
     }
 
-    fn str(&mut self, s: &str) {
+    pub(crate) fn str(&mut self, s: &str) {
         self.bytes(s.as_bytes());
     }
 
-    fn option<T>(&mut self, x: Option<T>, some: impl FnOnce(&mut Writer, T)) {
+    pub(crate) fn option<T>(&mut self, x: Option<T>, some: impl FnOnce(&mut Writer, T)) {
         self.u8(x.is_some() as u8);
         if let Some(x) = x {
             some(self, x);
         }
+    }
+
+    pub(crate) fn u64(&mut self, x: u64) {
+        self.0.extend(x.to_le_bytes());
+    }
+
+    pub(crate) fn list<T>(&mut self, items: &[T], mut item: impl FnMut(&mut Writer, &T)) {
+        self.u32(items.len() as u32);
+        items.iter().for_each(|x| item(self, x));
     }
 
     fn slot(&mut self, slot: &AbiSlot) {
@@ -136,37 +140,50 @@ impl Writer {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(n)?;
         self.0 = rest;
         Some(head)
     }
 
-    fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         self.take(1).map(|b| b[0])
     }
 
-    fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.take(2)?.try_into().ok().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.take(4)?.try_into().ok().map(u32::from_le_bytes)
     }
 
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let n = u64::from_le_bytes(self.take(8)?.try_into().ok()?);
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    /// A truth value; any other byte than 0 and 1 could not have been written.
+    pub(crate) fn bool(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let n = self.u64()?;
         self.take(usize::try_from(n).ok()?)
     }
 
-    fn str(&mut self) -> Option<String> {
+    pub(crate) fn str(&mut self) -> Option<String> {
         String::from_utf8(self.bytes()?.to_vec()).ok()
     }
 
-    fn option<T>(&mut self, some: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<Option<T>> {
+    pub(crate) fn option<T>(&mut self, some: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<Option<T>> {
         match self.u8()? {
             0 => Some(None),
             1 => some(self).map(Some),
@@ -174,7 +191,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn list<T>(&mut self, mut item: impl FnMut(&mut Reader<'a>) -> Option<T>) -> Option<Vec<T>> {
+    pub(crate) fn list<T>(&mut self, mut item: impl FnMut(&mut Reader<'a>) -> Option<T>) -> Option<Vec<T>> {
         // Grows as items are found: a length that lies runs out of input, not of memory.
         let n = self.u32()?;
         (0..n).map(|_| item(self)).collect()
@@ -209,18 +226,14 @@ impl<'a> Reader<'a> {
             3 => TensorSwizzle::B128,
             _ => return None,
         };
-        let store = match self.u8()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
+        let store = self.bool()?;
         let map = TensorMapSpec { swizzle, store, ..TensorMapSpec::new(&order[..rank], &box_dims[..rank]) };
         map.is_well_formed().then_some(map)
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     fn tensor_map() -> TensorMapSpec {
@@ -229,7 +242,7 @@ pub(crate) mod tests {
     }
 
     /// A kernel with something of everything.
-    pub(crate) fn sample() -> CompiledKernel {
+    fn sample() -> CompiledKernel {
         CompiledKernel {
             entry: "k".to_owned(),
             target: "sm_90a".to_owned(),

@@ -1,0 +1,351 @@
+//! Bundles written, read back, merged, damaged and lied in. Code is bytes that no GPU sees, so nothing is needed but this crate.
+
+use std::ops::Range;
+
+use tegula_bundle::format::HEADER;
+use tegula_bundle::{
+    Builder, Bundle, Error, Fault, Found, Label, SourceHash, Wanted, without_locations, write_file,
+};
+use tegula_ir::artifact::{AbiSlot, CompiledKernel, ResourceReport};
+use tegula_ir::kernel::ParamFacts;
+use tegula_ir::{Elem, Kernel, Type};
+
+fn label(name: &str, config: &str) -> Label {
+    Label { name: name.to_owned(), types: "f32".to_owned(), config: config.to_owned() }
+}
+
+fn kernel(name: &str) -> Kernel {
+    let mut kernel = Kernel::new(name);
+    kernel.add_param("x", Type::view(Elem::F32, 1, false));
+    kernel.add_param("y", Type::view(Elem::F32, 1, true));
+    kernel.add_param("by", Type::scalar(Elem::F32));
+    kernel
+}
+
+fn aligned(mut kernel: Kernel) -> Kernel {
+    for param in &mut kernel.params[..2] {
+        let divisible = smallvec::smallvec![16];
+        param.facts = ParamFacts {
+            align: 16,
+            dim_divisible: divisible,
+            unit_stride: Some(0),
+            small: true,
+            ..ParamFacts::default()
+        };
+    }
+    kernel
+}
+
+/// `seed` makes code that nothing else has.
+fn code(seed: u64, target: &str, cubin: bool) -> CompiledKernel {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut noise = || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x as u8
+    };
+    CompiledKernel {
+        entry: "k".to_owned(),
+        target: target.to_owned(),
+        ptx: format!("// {seed}\n.target {target}\n{}", "add.f32 %f1, %f2, %f3;\n".repeat(100)),
+        cubin: cubin.then(|| (0..2000).map(|_| noise()).collect()),
+        threads: 128,
+        shared_bytes: 1024,
+        cluster: 1,
+        abi: vec![
+            AbiSlot::Address { param: 0 },
+            AbiSlot::Address { param: 1 },
+            AbiSlot::Dim { param: 1, axis: 0, bits: 64 },
+            AbiSlot::Scalar { param: 2, elem: Elem::F32 },
+        ],
+        report: Some(ResourceReport { registers: 32, ..ResourceReport::default() }),
+    }
+}
+
+/// What goes into the bundle of most tests.
+fn additions() -> Vec<(Label, Kernel, CompiledKernel)> {
+    vec![
+        (label("scale", "a"), kernel("scale"), code(1, "sm_80", true)),
+        (label("scale", "a"), kernel("scale"), code(2, "sm_90a", true)),
+        (label("scale", "a"), aligned(kernel("scale")), code(3, "sm_80", true)),
+        (label("scale", "a"), aligned(kernel("scale")), code(4, "sm_90a", true)),
+        // The same kernel by another name.
+        (label("scale", "b"), aligned(kernel("scale")), code(4, "sm_90a", true)),
+        (label("strict", ""), aligned(kernel("strict")), code(5, "sm_80", false)),
+        (label("old", ""), kernel("old"), code(6, "sm_86", true)),
+    ]
+}
+
+fn builder(additions: &[(Label, Kernel, CompiledKernel)]) -> Builder {
+    let mut builder = Builder::new();
+    builder.tool("compiler", "1");
+    for (label, kernel, code) in additions {
+        builder.add(label.clone(), kernel, "1", code.clone()).unwrap();
+    }
+    builder
+}
+
+fn sample() -> Vec<u8> {
+    builder(&additions()).finish()
+}
+
+fn open(bytes: &[u8]) -> Result<Bundle, Error> {
+    Bundle::from_bytes("b.tegula", bytes.to_vec())
+}
+
+fn facts(kernel: &Kernel) -> Vec<ParamFacts> {
+    kernel.params.iter().map(|param| param.facts.clone()).collect()
+}
+
+fn find(bundle: &Bundle, kernel: &Kernel, gpu: &str, wanted: Wanted) -> Result<Found, Error> {
+    bundle.code(&SourceHash::of(kernel), &facts(kernel), gpu, wanted)
+}
+
+/// The PTX or the cubin that was found, by its seed.
+fn seed(found: Found) -> u64 {
+    let Found::Kernel(kernel) = found else { panic!("{found:?}") };
+    let all = additions();
+    let same = |code: &CompiledKernel| {
+        (kernel.cubin.is_some() && kernel.cubin == code.cubin) || kernel.ptx == code.ptx
+    };
+    let index = all.iter().position(|(_, _, code)| same(code)).expect("code that was never added");
+    [1, 2, 3, 4, 4, 5, 6][index]
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let bundle = open(&sample()).unwrap();
+    bundle.verify().unwrap();
+    assert_eq!((bundle.len(), bundle.tools()), (3, &[("compiler".to_owned(), "1".to_owned())][..]));
+    let record = bundle.find_label(&label("scale", "b")).unwrap().unwrap();
+    assert_eq!(record.labels, [label("scale", "a"), label("scale", "b")]);
+    assert_eq!(
+        record.params.iter().map(|p| p.kind.to_string()).collect::<Vec<_>>(),
+        ["view<f32, 1>", "mut view<f32, 1>", "f32"]
+    );
+    for (label, kernel, code) in additions() {
+        let record = bundle.find_label(&label).unwrap().unwrap();
+        assert_eq!(record.source, SourceHash::of(&kernel));
+        let variant = record.variants.iter().find(|v| v.facts == facts(&kernel)).unwrap();
+        let image = variant.images.iter().find(|image| image.target == code.target).unwrap();
+        assert_eq!(bundle.complete(image).unwrap(), code);
+    }
+    assert_eq!(bundle.find_label(&label("scale", "c")).unwrap(), None);
+}
+
+#[test]
+fn the_strongest_variant_whose_facts_hold_runs() {
+    let bundle = open(&sample()).unwrap();
+    let (plain, usual) = (kernel("scale"), aligned(kernel("scale")));
+    let machine = |kernel: &Kernel, gpu: &str| seed(find(&bundle, kernel, gpu, Wanted::Machine).unwrap());
+    assert_eq!([machine(&plain, "sm_80"), machine(&plain, "sm_90a")], [1, 2]);
+    assert_eq!([machine(&usual, "sm_80"), machine(&usual, "sm_90a")], [3, 4]);
+    let mut shifted = usual.clone();
+    shifted.params[1].facts.align = 4;
+    assert_eq!(machine(&shifted, "sm_80"), 1, "one fact less, and the fallback runs");
+    // A cubin of a lower minor version runs; PTX is for higher versions, where the driver compiles it.
+    assert_eq!(machine(&usual, "sm_89"), 3);
+    let Found::Kernel(found) = find(&bundle, &usual, "sm_120", Wanted::Machine).unwrap() else {
+        panic!("PTX of sm_80")
+    };
+    assert!(found.cubin.is_none() && found.ptx.contains(".target sm_80"));
+    // An emulated device gets the text and no cubin.
+    let Found::Kernel(found) = find(&bundle, &usual, "sm_90a", Wanted::Ptx).unwrap() else { panic!("PTX") };
+    assert!(found.cubin.is_none() && found.ptx.contains(".target sm_90a"));
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let bundle = open(&sample()).unwrap();
+    let machine = |kernel: &Kernel, gpu: &str| find(&bundle, kernel, gpu, Wanted::Machine).unwrap();
+    assert_eq!(machine(&kernel("absent"), "sm_80"), Found::Nothing);
+    let mut changed = kernel("scale");
+    changed.hints.num_warps = 8;
+    assert_eq!(machine(&changed, "sm_80"), Found::Nothing, "another kernel of the same name");
+    assert_eq!(machine(&kernel("old"), "sm_80"), Found::OtherTargets(vec!["sm_86".to_owned()]));
+    assert_eq!(machine(&kernel("strict"), "sm_80"), Found::OtherFacts);
+}
+
+#[test]
+fn identity_is_of_what_the_kernel_does() {
+    let plain = kernel("scale");
+    assert_eq!(SourceHash::of(&plain), SourceHash::of(&aligned(kernel("scale"))));
+    assert_eq!(SourceHash::of(&plain), SourceHash::of(&without_locations(kernel("scale"))));
+    assert_ne!(SourceHash::of(&plain), SourceHash::of(&kernel("other")));
+    let mut wider = Kernel::new("scale");
+    wider.add_param("x", Type::view(Elem::F64, 1, false));
+    assert_ne!(SourceHash::of(&plain), SourceHash::of(&wider));
+}
+
+#[test]
+fn bytes_do_not_depend_on_order() {
+    let mut all = additions();
+    let expected = sample();
+    for turn in 0..all.len() {
+        all.rotate_left(1);
+        all.swap(0, turn);
+        assert!(builder(&all).finish() == expected, "turn {turn}");
+    }
+    // Nor on the way: a bundle that is taken apart and put together is the same.
+    let mut merged = Builder::new();
+    let half = |range: Range<usize>| open(&builder(&additions()[range]).finish()).unwrap();
+    merged.merge(&half(3..7)).unwrap();
+    merged.merge(&half(0..4)).unwrap();
+    assert!(merged.finish() == expected);
+}
+
+#[test]
+fn equal_code_is_stored_once() {
+    let bundle = open(&sample()).unwrap();
+    // Seven additions, of which two are the same, and one has no cubin.
+    assert_eq!(bundle.parts().len(), 6 + 5);
+}
+
+#[test]
+fn other_code_for_the_same_is_refused() {
+    let mut builder = builder(&additions());
+    let error = builder.add(label("scale", "a"), &kernel("scale"), "2", code(9, "sm_80", true)).unwrap_err();
+    let Fault::Conflict { kernel, target, .. } = &error.fault else { panic!("{error}") };
+    assert_eq!((kernel.as_str(), target.as_str()), ("scale", "sm_80"));
+    assert!(error.to_string().contains("one is of compiler 1, the other of 2"), "{error}");
+    let empty = CompiledKernel { ptx: String::new(), ..code(1, "sm_80", false) };
+    assert!(matches!(
+        builder.add(label("e", ""), &self::kernel("e"), "1", empty).unwrap_err().fault,
+        Fault::Unsuitable(_)
+    ));
+}
+
+#[test]
+fn files_are_mapped_and_replaced_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("b.tegula");
+    builder(&additions()).write(&path).unwrap();
+    let old = Bundle::open(&path).unwrap();
+    assert!(old.bytes() == sample() && old.name().ends_with("b.tegula"));
+    write_file(&path, &Builder::new().finish()).unwrap();
+    assert_eq!(Bundle::open(&path).unwrap().len(), 0);
+    old.verify().unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    let absent = Bundle::open(folder.path().join("absent.tegula")).unwrap_err();
+    assert!(matches!(absent.fault, Fault::Io(_)) && absent.to_string().contains("absent.tegula"), "{absent}");
+    assert!(matches!(Bundle::open(folder.path()).unwrap_err().fault, Fault::Io(_)), "a folder");
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(Bundle::open(&path).unwrap_err().fault, Fault::NotABundle);
+}
+
+/// Looks at everything that a damaged bundle may still answer: right answers or errors, and an error somewhere.
+fn check_damaged(bytes: &[u8], what: &str) {
+    let Ok(bundle) = open(bytes) else { return };
+    assert!(bundle.verify().is_err(), "{what}: nobody noticed");
+    for (_, kernel, _) in additions() {
+        for gpu in ["sm_80", "sm_86", "sm_90a", "sm_120"] {
+            for wanted in [Wanted::Machine, Wanted::Ptx] {
+                if let Ok(found @ Found::Kernel(_)) = find(&bundle, &kernel, gpu, wanted) {
+                    // Panics if the code is none that was added.
+                    seed(found);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let good = sample();
+    // A prime step, so that all bits and all regions have their turn; every byte of the header.
+    for bit in (0..good.len() * 8).step_by(211).chain(0..HEADER * 8) {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        check_damaged(&bytes, &format!("bit {bit}"));
+    }
+}
+
+#[test]
+fn every_cut_is_noticed() {
+    let good = sample();
+    for end in (0..good.len()).step_by(7).chain(0..HEADER + 8) {
+        let error = open(&good[..end]).unwrap_err();
+        let expected = if end < 8 {
+            matches!(error.fault, Fault::NotABundle)
+        } else {
+            matches!(error.fault, Fault::Length { .. })
+        };
+        assert!(expected, "cut at {end}: {error}");
+    }
+    let longer = [&good[..], b"!"].concat();
+    assert!(matches!(open(&longer).unwrap_err().fault, Fault::Length { .. }));
+}
+
+/// The file with its checksum made right: what a careless or hostile writer could have written.
+fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let manifest = u64::from_le_bytes(bytes[24..32].try_into().unwrap()) as usize;
+    let length = bytes.len() as u64;
+    bytes[16..24].copy_from_slice(&length.to_le_bytes());
+    let end = (HEADER + manifest).min(bytes.len());
+    let sum = blake3::Hasher::new().update(&bytes[..32]).update(&bytes[HEADER..end]).finalize();
+    bytes[32..64].copy_from_slice(sum.as_bytes());
+    bytes
+}
+
+#[test]
+fn a_later_version_says_what_to_do() {
+    let mut bytes = sample();
+    bytes[8] = 2;
+    for bytes in [bytes.clone(), resealed(bytes)] {
+        let error = open(&bytes).unwrap_err();
+        assert_eq!(error.fault, Fault::Version { found: 2, known: 1 });
+        assert!(
+            error.to_string().contains("b.tegula") && error.to_string().contains("update Tegula"),
+            "{error}"
+        );
+    }
+    let mut bytes = sample();
+    bytes[12] ^= 0xff;
+    assert!(
+        matches!(open(&resealed(bytes)).unwrap_err().fault, Fault::Invalid(_)),
+        "another encoding of kernels"
+    );
+}
+
+#[test]
+fn a_manifest_that_names_what_is_missing() {
+    let good = sample();
+    let bundle = open(&good).unwrap();
+    // The last part cut off, and the header made to agree.
+    let last = bundle.parts().last().unwrap();
+    let error = open(&resealed(good[..last.offset as usize].to_vec())).unwrap_err();
+    assert!(error.to_string().contains("part 10 is missing"), "{error}");
+    // A record that names part 200: the number is found as the only byte whose change gives that error.
+    let manifest = u64::from_le_bytes(good[24..32].try_into().unwrap()) as usize;
+    let mut named = 0;
+    for at in HEADER..HEADER + manifest {
+        let mut bytes = good.clone();
+        bytes[at] = 200;
+        let Ok(bundle) = open(&resealed(bytes)) else { continue };
+        let messages: Vec<String> = bundle.records().filter_map(|r| Some(r.err()?.to_string())).collect();
+        named += messages.iter().filter(|m| m.contains("names part 200, but there are 11")).count();
+    }
+    assert_eq!(named, 6 + 5, "each reference to a part");
+}
+
+#[test]
+fn lies_with_right_checksums_do_no_harm() {
+    let good = sample();
+    let manifest = u64::from_le_bytes(good[24..32].try_into().unwrap()) as usize;
+    for at in 8..HEADER + manifest {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            let bytes = resealed(bytes);
+            // Anything but a panic, a hang or a huge allocation; code that is given out is code that was put in, of whichever kernel.
+            let Ok(bundle) = open(&bytes) else { continue };
+            let _ = bundle.verify();
+            for record in bundle.records().flatten() {
+                for image in record.variants.iter().flat_map(|v| &v.images) {
+                    let _ = bundle.complete(image);
+                }
+            }
+        }
+    }
+}
