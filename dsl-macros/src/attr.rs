@@ -12,6 +12,7 @@ const HINTS: &[(&str, bool)] = &[
     ("max_registers", true),
     ("min_ctas", true),
     ("warp_specialize", false),
+    ("cluster", false),
 ];
 
 /// A hint: `num_warps = 8`.

@@ -48,7 +48,7 @@ mod valid;
 /// * `scale::<f32>::stage(128)`, which builds the kernel's IR, or tells what is wrong with it, without a device.
 ///
 /// Arguments: `num_warps`, `num_stages`, `max_registers`, `min_ctas` set the kernel's hints (a launch can override them), and so does
-/// `warp_specialize` (a `WarpSpecialize`); they are expressions and may use the meta-parameters.
+/// `warp_specialize` (a `WarpSpecialize`) and `cluster`; they are expressions and may use the meta-parameters.
 ///
 /// Inside, `if`, `for` and `while` work on host values (while staging) and on device values alike; see the crate's documentation.
 #[proc_macro_attribute]

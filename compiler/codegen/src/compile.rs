@@ -72,7 +72,7 @@ pub fn compile(kernel: &Kernel, target: &Target, options: &Options) -> Result<Co
             cubin: artifacts.assembled.as_ref().map(|a| a.cubin.clone()),
             threads: 32 * scheduled.all_warps(),
             shared_bytes: plan.total,
-            cluster: 1,
+            cluster: scheduled.ctas(),
             abi: lowered.abi,
             report,
         };

@@ -138,6 +138,9 @@ pub struct KernelHints {
     pub min_ctas: Option<u32>,
     /// Whether loads and computation go to different warps, on GPUs that have the means for it.
     pub warp_specialize: WarpSpecialize,
+    /// CTAs that share the work of one program of a specialised kernel, as a cluster: each computes some of the rows of its dots, and what all of them need is
+    /// loaded once for all. Like specialisation itself, it changes nothing but speed.
+    pub cluster: u32,
 }
 
 /// Whether, and how, a kernel's loads and its computation go to different warps (Hopper: TMA, mbarriers, wgmma). What a kernel computes does not depend on it;
@@ -162,6 +165,7 @@ impl Default for KernelHints {
             max_registers: None,
             min_ctas: None,
             warp_specialize: WarpSpecialize::Off,
+            cluster: 1,
         }
     }
 }
@@ -303,6 +307,11 @@ impl Kernel {
             Opcode::WarpSpecialize(groups) => Some(groups),
             _ => None,
         })
+    }
+
+    /// CTAs that a program runs on.
+    pub fn ctas(&self) -> u32 {
+        self.warp_groups().map_or(1, |g| g.ctas)
     }
 
     /// Warps of a CTA, those of a producer included.

@@ -432,6 +432,8 @@ pub enum Opcode {
     WarpSpecialize(WarpGroups),
     /// `→ i32`: which group of consumers this is.
     GroupIndex,
+    /// `→ i32`: which CTA of the program's cluster this is.
+    CtaRank,
     /// `→ channel`: for each slot of a ring of buffers, a barrier that tells that it is full, and one that tells that it is empty.
     ChannelAlloc,
     /// `channel, slot i32, phase i32 →`: the producer waits until the slot is empty, then says how many bytes are going to fill it.
@@ -449,6 +451,8 @@ pub enum Opcode {
         cache: CacheHint,
         /// The view's axis that each dimension of the slot lies along; along all others the tile has one element.
         axes: Dims,
+        /// All CTAs of the cluster load the same: each copies its part of the rows into the slots of all.
+        multicast: bool,
     },
     /// `view_mut, offsets…, T, shared →`: stores a tile through the buffers of a ring (TMA), and does not wait for it. Outside the view nothing is stored.
     TensorStore {
@@ -480,6 +484,8 @@ pub enum Opcode {
 pub struct WarpGroups {
     /// Groups of consumers, each of the kernel's `num_warps` warps.
     pub consumers: u32,
+    /// CTAs that a program runs on, as a cluster along x.
+    pub ctas: u32,
 }
 
 impl WarpGroups {

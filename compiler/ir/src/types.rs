@@ -361,6 +361,8 @@ pub struct SharedType {
 pub struct ChannelType {
     /// Number of slots, that of the rings.
     pub slots: u32,
+    /// CTAs whose consumers read what fills a slot: 1, or all of a cluster.
+    pub ctas: u32,
 }
 
 /// The type of a value.
@@ -501,6 +503,7 @@ impl fmt::Display for Type {
                 dims(f, &s.shape)?;
                 write!(f, "{}, {}>", s.elem, s.layout)
             }
+            Type::Channel(c) if c.ctas > 1 => write!(f, "channel<{}, {}>", c.slots, c.ctas),
             Type::Channel(c) => write!(f, "channel<{}>", c.slots),
         }
     }

@@ -7,7 +7,7 @@
 use tegula_ir::kernel::{Op, Value};
 use tegula_ir::transform::plan_shared_memory::CHANNEL_SLOT_BYTES;
 
-use super::emitter::V;
+use super::emitter::{IntCmp, V};
 use super::values::Lowered;
 use super::{Lowering, Result, nvvm};
 
@@ -25,8 +25,9 @@ impl<'c> Lowering<'c, '_> {
     /// Makes a channel's barriers. One thread does.
     pub fn init_channel(&mut self, op: Op) {
         let (offset, _) = self.plan.buffers[&op];
-        let slots = self.kernel.ty(self.kernel.result(op)).as_channel().expect("verified").slots;
-        let readers = self.kernel.hints.num_warps / 4;
+        let channel = self.kernel.ty(self.kernel.result(op)).as_channel().expect("verified");
+        let slots = channel.slots;
+        let readers = channel.ctas * self.kernel.hints.num_warps / 4;
         for (first, count) in [(0, 1), (slots, readers)] {
             for slot in first..first + slots {
                 let at = self.shared_word(offset + slot * BARRIER_BYTES);
@@ -79,8 +80,17 @@ impl<'c> Lowering<'c, '_> {
         let o = self.kernel.ops[op].operands.clone();
         let empty = self.channel_barrier(o[0], o[1], true);
         let wanted = self.scalar(o[2]);
-        let first = self.first_of_warpgroup();
-        nvvm::mbarrier_arrive(&self.e, empty, self.e.and(wanted, first));
+        let ctas = self.kernel.ty(o[0]).as_channel().expect("verified").ctas;
+        if ctas == 1 {
+            let first = self.first_of_warpgroup();
+            nvvm::mbarrier_arrive(&self.e, empty, self.e.and(wanted, first));
+            return Ok(());
+        }
+        // The first lanes tell one CTA each: every producer of the cluster writes to this slot.
+        let first_warp = self.first_of(0, 3);
+        let one_each = self.e.icmp(IntCmp::Ult, self.thread.lane, self.e.i32(ctas.into()));
+        let tells = self.e.and(first_warp, one_each);
+        nvvm::mbarrier_arrive_remote(&self.e, empty, self.thread.lane, self.e.and(wanted, tells));
         Ok(())
     }
 }

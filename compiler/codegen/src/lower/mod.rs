@@ -190,6 +190,10 @@ fn function<'c>(
         let list = format!("[{}]", each.join(", "));
         attrs.push(("arg_attrs", Attribute::parse(context, &list).expect("a list of dictionaries")));
     }
+    if kernel.ctas() > 1 {
+        let cluster = DenseI32ArrayAttribute::new(context, &[kernel.ctas() as i32, 1, 1]).into();
+        attrs.push(("nvvm.cluster_dim", cluster));
+    }
     if let Some(most) = kernel.hints.max_registers {
         attrs.push(("nvvm.maxnreg", i32_attr(most)));
     }
@@ -297,6 +301,7 @@ impl<'c> Lowering<'c, '_> {
             }
             Opcode::WarpSpecialize(groups) => self.warp_specialize(op, *groups),
             Opcode::GroupIndex => self.group_index(op),
+            Opcode::CtaRank => self.cta_rank(op),
             Opcode::ChannelAlloc => self.channel_alloc(op),
             Opcode::ChannelAcquire { bytes } => self.channel_acquire(op, *bytes),
             Opcode::ChannelWait => self.channel_wait(op),

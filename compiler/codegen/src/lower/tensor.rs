@@ -20,7 +20,15 @@ impl<'c> Lowering<'c, '_> {
         let slot = self.slot(data.operands[n - 3], data.operands[n - 2]);
         let slot = self.pointer_word(slot);
         let barrier = self.channel_barrier(data.operands[n - 1], data.operands[n - 2], false);
-        let starts: Vec<V<'c>> = data.operands[1..n - 3].iter().map(|&v| self.coordinate(v)).collect();
+        let mut starts: Vec<V<'c>> = data.operands[1..n - 3].iter().map(|&v| self.coordinate(v)).collect();
+        let mut slot = slot;
+        let mut ctas = None;
+        if let Some((axis, rows, apart)) = copy.part {
+            let rank = self.rank();
+            starts[axis] = self.e.add(starts[axis], self.e.mul(rank, self.e.i32(rows.into())));
+            slot = self.e.add(slot, self.e.mul(rank, self.e.i32(apart.into())));
+            ctas = Some(((1u32 << self.kernel.ctas()) - 1) as u16);
+        }
         let map = self.maps[&(copy.param, copy.map)];
         for part in &copy.boxes {
             let at: Vec<V<'c>> = copy
@@ -30,7 +38,7 @@ impl<'c> Lowering<'c, '_> {
                 .map(|&axis| self.e.add(starts[axis as usize], self.e.i32(part.start[axis as usize].into())))
                 .collect();
             let dst = self.e.add(slot, self.e.i32(part.byte_offset.into()));
-            nvvm::tensor_load(&self.e, dst, map, &at, barrier, cache);
+            nvvm::tensor_load(&self.e, dst, map, &at, barrier, ctas, cache);
         }
         Ok(())
     }

@@ -181,11 +181,22 @@ impl<'c> Lowering<'c, '_> {
                     })
                     .collect()
             }
+            // A program is a cluster, where it has several CTAs.
             Opcode::ProgramId(axis) => {
-                vec![self.e.special_register(["ctaid.x", "ctaid.y", "ctaid.z"][axis as usize])]
+                let names = if self.kernel.ctas() > 1 {
+                    ["clusterid.x", "clusterid.y", "clusterid.z"]
+                } else {
+                    ["ctaid.x", "ctaid.y", "ctaid.z"]
+                };
+                vec![self.e.special_register(names[axis as usize])]
             }
             Opcode::NumPrograms(axis) => {
-                vec![self.e.special_register(["nctaid.x", "nctaid.y", "nctaid.z"][axis as usize])]
+                let names = if self.kernel.ctas() > 1 {
+                    ["nclusterid.x", "nclusterid.y", "nclusterid.z"]
+                } else {
+                    ["nctaid.x", "nctaid.y", "nctaid.z"]
+                };
+                vec![self.e.special_register(names[axis as usize])]
             }
             _ => unreachable!("dispatched in `op`"),
         };

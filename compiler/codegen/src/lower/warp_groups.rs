@@ -75,6 +75,11 @@ impl<'c> Lowering<'c, '_> {
         self.e.op("scf.yield", &[], &[], &[]);
         let otherwise = self.e.close(otherwise);
         self.e.op_with_regions("scf.if", &[is_producer], &[], &[], vec![then, otherwise]);
+        // Others of the cluster copy into this CTA's slots and arrive at its barriers: it must not end before them. The producer's warps come here one
+        // thread after the other.
+        if groups.ctas > 1 {
+            nvvm::cluster_barrier_diverged(&self.e);
+        }
         Ok(())
     }
 
@@ -95,7 +100,23 @@ impl<'c> Lowering<'c, '_> {
             }
             nvvm::mbarrier_init_fence(&s.e);
         });
-        self.e.barrier();
+        if self.kernel.ctas() > 1 {
+            nvvm::cluster_barrier(&self.e);
+        } else {
+            self.e.barrier();
+        }
+    }
+
+    /// Which CTA of the cluster this is.
+    pub fn rank(&self) -> V<'c> {
+        self.e.special_register("cluster.ctarank")
+    }
+
+    /// Lowers the rank.
+    pub fn cta_rank(&mut self, op: Op) -> Result {
+        let rank = self.rank();
+        self.set(self.kernel.result(op), vec![rank]);
+        Ok(())
     }
 
     /// Waits for the tensor stores that this thread has started: a CTA's shared memory must outlive them.

@@ -49,8 +49,11 @@ pub struct TensorCopy {
     pub param: u16,
     /// The map.
     pub map: TensorMapSpec,
-    /// The boxes, which cover the tile.
+    /// The boxes, which cover the tile; or, where `part` is not 0, those of the first CTA's part.
     pub boxes: Vec<TensorBox>,
+    /// For multicast: the view's axis along which the CTAs of a cluster divide the tile, how many elements each copies, and how far apart these parts
+    /// are in the slot, in bytes.
+    pub part: Option<(usize, u32, u32)>,
 }
 
 /// How tiles of `shape` of a view are copied; `None` if they cannot be.
@@ -89,11 +92,16 @@ impl TensorTile {
     }
 
     /// The boxes of a tile in a slot of `ring`, whose layout is [`TensorTile::slot_layout`].
-    pub fn copy(&self, ring: &SharedType, layout: &LinearLayout, store: bool) -> TensorCopy {
+    pub fn copy(&self, ring: &SharedType, layout: &LinearLayout, store: bool, ctas: u32) -> TensorCopy {
         let bytes = ring.elem.bits().max(8) / 8;
         let slot = ring.shape.dims();
-        // Extents of the tile and of a box along an axis of the view.
-        let extent = |axis: usize| self.axes.iter().position(|&a| a == axis).map_or(1, |i| slot[i]);
+        // The rows: the axis next to the fastest one that the tile has several elements along.
+        let rows = self.order[1..].iter().copied().find(|a| self.axes.contains(a)).unwrap_or(self.order[0]);
+        // Extents of what is copied and of a box along an axis of the view.
+        let extent = |axis: usize| {
+            let whole = self.axes.iter().position(|&a| a == axis).map_or(1, |i| slot[i]);
+            if axis == rows { whole / ctas } else { whole }
+        };
         let span = self.swizzle.bytes() / bytes;
         let boxed = |axis: usize| extent(axis).min(if axis == self.order[0] { span } else { MAX_BOX });
         let order: Vec<u8> = self.order.iter().map(|&a| a as u8).collect();
@@ -121,6 +129,12 @@ impl TensorTile {
                 .collect();
         }
         let dims = TileDims::new(slot);
+        let part = (ctas > 1).then(|| {
+            let coords: SmallVec<[u32; 4]> =
+                self.axes.iter().map(|&a| if a == rows { extent(a) } else { 0 }).collect();
+            let apart = layout.preimage(dims.pack(&coords)).expect("a slot's layout holds every element");
+            (rows, extent(rows), apart as u32 * bytes)
+        });
         let boxes = starts
             .into_iter()
             .map(|start| {
@@ -130,7 +144,7 @@ impl TensorTile {
                 TensorBox { start, byte_offset: offset as u32 * bytes }
             })
             .collect();
-        TensorCopy { param: self.param, map, boxes }
+        TensorCopy { param: self.param, map, boxes, part }
     }
 }
 
@@ -138,11 +152,14 @@ impl TensorTile {
 pub fn of_op(kernel: &Kernel, op: Op) -> Option<TensorCopy> {
     let data = &kernel.ops[op];
     let operands = &data.operands;
-    let (ring, axes, store): (_, SmallVec<[usize; 4]>, _) = match &data.opcode {
-        Opcode::TensorLoad { axes, .. } => {
-            (operands[operands.len() - 3], axes.iter().map(|&a| a as usize).collect(), false)
+    let (ring, axes, store, ctas): (_, SmallVec<[usize; 4]>, _, _) = match &data.opcode {
+        Opcode::TensorLoad { axes, multicast, .. } => {
+            let ctas = if *multicast { kernel.ctas() } else { 1 };
+            (operands[operands.len() - 3], axes.iter().map(|&a| a as usize).collect(), false, ctas)
         }
-        Opcode::TensorStore { axes } => (*operands.last()?, axes.iter().map(|&a| a as usize).collect(), true),
+        Opcode::TensorStore { axes } => {
+            (*operands.last()?, axes.iter().map(|&a| a as usize).collect(), true, 1)
+        }
         _ => return None,
     };
     let ring = kernel.ty(ring).as_shared()?;
@@ -152,5 +169,5 @@ pub fn of_op(kernel: &Kernel, op: Op) -> Option<TensorCopy> {
         *extents.get_mut(axis)? = extent;
     }
     let tile = tensor_tile(kernel, operands[0], Shape::new(&extents))?;
-    (tile.axes == axes).then(|| tile.copy(&ring, &kernel.layouts[ring.layout], store))
+    (tile.axes == axes).then(|| tile.copy(&ring, &kernel.layouts[ring.layout], store, ctas))
 }

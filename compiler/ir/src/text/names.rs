@@ -139,6 +139,7 @@ impl Opcode {
             Opcode::Barrier => "barrier",
             Opcode::WarpSpecialize(_) => "warp_specialize",
             Opcode::GroupIndex => "group_index",
+            Opcode::CtaRank => "cta_rank",
             Opcode::ChannelAlloc => "channel_alloc",
             Opcode::ChannelAcquire { .. } => "channel_acquire",
             Opcode::ChannelWait => "channel_wait",

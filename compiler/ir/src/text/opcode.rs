@@ -192,6 +192,7 @@ impl<'s> Parser<'s> {
             num_stages: self.number(&mut a, "num_stages")?.unwrap_or(default.num_stages),
             max_registers: self.number(&mut a, "max_registers")?,
             min_ctas: self.number(&mut a, "min_ctas")?,
+            cluster: self.number(&mut a, "cluster")?.unwrap_or(default.cluster),
             warp_specialize: self.named(&mut a, "warp_specialize", WarpSpecialize::from_name)?,
         };
         self.finish(a)?;
@@ -289,9 +290,11 @@ impl<'s> Parser<'s> {
             "async_commit" => Opcode::AsyncCommit,
             "barrier" => Opcode::Barrier,
             "warp_specialize" => {
-                Opcode::WarpSpecialize(WarpGroups { consumers: self.required(a, "consumers")? })
+                let consumers = self.required(a, "consumers")?;
+                Opcode::WarpSpecialize(WarpGroups { consumers, ctas: self.number(a, "ctas")?.unwrap_or(1) })
             }
             "group_index" => Opcode::GroupIndex,
+            "cta_rank" => Opcode::CtaRank,
             "channel_alloc" => Opcode::ChannelAlloc,
             "channel_acquire" => Opcode::ChannelAcquire { bytes: self.required(a, "bytes")? },
             "channel_wait" => Opcode::ChannelWait,
@@ -299,6 +302,7 @@ impl<'s> Parser<'s> {
             "tensor_load" => Opcode::TensorLoad {
                 cache: self.named(a, "cache", CacheHint::from_name)?,
                 axes: self.numbers(a, "axes")?.unwrap_or_default().into(),
+                multicast: self.flag(a, "multicast")?,
             },
             "tensor_store" => {
                 Opcode::TensorStore { axes: self.numbers(a, "axes")?.unwrap_or_default().into() }

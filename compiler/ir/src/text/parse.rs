@@ -380,6 +380,7 @@ impl<'s> Parser<'s> {
             | Opcode::Barrier
             | Opcode::WarpSpecialize(_)
             | Opcode::GroupIndex
+            | Opcode::CtaRank
             | Opcode::ChannelAlloc
             | Opcode::TurnWait
             | Opcode::TurnPass => SmallVec::new(),

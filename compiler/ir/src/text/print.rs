@@ -455,9 +455,14 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
             list.named("order", *order, MemOrder::name).named("scope", *scope, MemScope::name)
         }
         Opcode::For(hints) => list.option("stages", hints.stages),
-        Opcode::WarpSpecialize(groups) => list.value("consumers", groups.consumers),
+        Opcode::WarpSpecialize(groups) => {
+            let list = list.value("consumers", groups.consumers);
+            if groups.ctas > 1 { list.value("ctas", groups.ctas) } else { list }
+        }
         Opcode::ChannelAcquire { bytes } => list.value("bytes", bytes),
-        Opcode::TensorLoad { cache, axes } => list.named("cache", *cache, CacheHint::name).list("axes", axes),
+        Opcode::TensorLoad { cache, axes, multicast } => {
+            list.named("cache", *cache, CacheHint::name).list("axes", axes).flag("multicast", *multicast)
+        }
         Opcode::TensorStore { axes } => list.list("axes", axes),
         Opcode::AsyncDot { transpose_a, transpose_b, precision } => list
             .flag("transpose_a", *transpose_a)
@@ -494,6 +499,7 @@ fn hint_attrs(hints: &KernelHints) -> Attrs {
         .value("num_stages", hints.num_stages)
         .option("max_registers", hints.max_registers)
         .option("min_ctas", hints.min_ctas)
+        .option("cluster", (hints.cluster > 1).then_some(hints.cluster))
         .named("warp_specialize", hints.warp_specialize, WarpSpecialize::name)
         .0
 }

@@ -104,8 +104,9 @@ impl<'s> Parser<'s> {
             "channel" => {
                 self.expect('<')?;
                 let slots = self.integer("a number of slots")?;
+                let ctas = if self.eat(',')? { self.integer("a number of CTAs")? } else { 1 };
                 self.expect('>')?;
-                Ok(Type::Channel(ChannelType { slots }))
+                Ok(Type::Channel(ChannelType { slots, ctas }))
             }
             scalar => self.elem_type(scalar, span).map(|elem| Type::tile(elem, Shape::SCALAR)),
         }

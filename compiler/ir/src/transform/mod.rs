@@ -75,7 +75,14 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "specialize_warps",
         summary: "loads to a warp of their own, dots to groups of warps (where the kernel asks for it)",
-        run: |kernel, gpu| Ok(specialize_warps::run(kernel, gpu, u32::MAX).is_some()),
+        run: |kernel, gpu| {
+            let mut specialized = kernel.clone();
+            let done = specialize_warps::run(&mut specialized, gpu, u32::MAX).is_some();
+            if done {
+                *kernel = specialized;
+            }
+            Ok(done)
+        },
     },
     Pass {
         name: "insert_barriers",

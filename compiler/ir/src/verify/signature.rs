@@ -170,7 +170,7 @@ fn check_counts(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Check {
         Opcode::AsyncCopyPtr { .. } => (5..=5, 0),
         Opcode::AsyncCommit | Opcode::AsyncWait(_) | Opcode::Barrier => (0..=0, 0),
         Opcode::WarpSpecialize(_) | Opcode::TurnWait | Opcode::TurnPass => (0..=0, 0),
-        Opcode::GroupIndex | Opcode::ChannelAlloc => (0..=0, 1),
+        Opcode::GroupIndex | Opcode::CtaRank | Opcode::ChannelAlloc => (0..=0, 1),
         Opcode::ChannelAcquire { .. } | Opcode::ChannelWait | Opcode::ChannelRelease => (3..=3, 0),
         Opcode::TensorLoad { .. } => (5..=4 + MAX_RANK, 0),
         Opcode::TensorStore { .. } => (4..=3 + MAX_RANK, 0),

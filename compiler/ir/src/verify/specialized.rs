@@ -15,9 +15,11 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
     match opcode {
         Opcode::WarpSpecialize(groups) => {
             ensure!(matches!(groups.consumers, 1 | 2), "there are 1 or 2 groups of consumers");
+            let whole = groups.ctas.is_power_of_two() && groups.ctas <= 16;
+            ensure!(whole, "a cluster has 1, 2, 4, 8 or 16 CTAs");
             Ok(())
         }
-        Opcode::GroupIndex => scalar_of(r[0], Elem::I32, "the result"),
+        Opcode::GroupIndex | Opcode::CtaRank => scalar_of(r[0], Elem::I32, "the result"),
         Opcode::ChannelAlloc => channel(r[0], "the result").map(drop),
         Opcode::ChannelAcquire { .. } | Opcode::ChannelWait => {
             channel(o[0], "the first operand")?;

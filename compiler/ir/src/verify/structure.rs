@@ -148,6 +148,8 @@ fn check_hints(kernel: &Kernel) -> Check {
     let hints = &kernel.hints;
     let warps = hints.num_warps;
     ensure!(warps.is_power_of_two() && warps <= 32, "num_warps is a power of two up to 32, not {warps}");
+    let cluster = hints.cluster;
+    ensure!(cluster.is_power_of_two() && cluster <= 16, "cluster is a power of two up to 16, not {cluster}");
     ensure!(hints.num_stages >= 1, "num_stages is at least 1");
     ensure!(
         hints.max_registers.is_none_or(|n| (16..=255).contains(&n)),

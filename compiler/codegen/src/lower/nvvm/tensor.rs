@@ -18,29 +18,36 @@ fn coordinates(first: usize, n: usize) -> String {
     (first..first + n).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Starts a copy of the box at `at` (fastest axis first) into shared memory; `barrier` counts its bytes.
+/// Starts a copy of the box at `at` (fastest axis first) into shared memory; `barrier` counts its bytes. With `ctas`, a mask, it goes to the same place, and counts
+/// at the same barrier, in each of these CTAs of the cluster.
 pub fn tensor_load<'c>(
     e: &Emitter<'c>,
     dst: V<'c>,
     map: V<'c>,
     at: &[V<'c>],
     barrier: V<'c>,
+    ctas: Option<u16>,
     cache: CacheHint,
 ) {
     let n = at.len();
     let mut operands = vec![dst, map, barrier];
     operands.extend(at);
     let mut constraints = format!("r,l,r{}", ",r".repeat(n));
-    let (hint, last) = match policy(cache) {
-        None => ("", String::new()),
-        Some(policy) => {
-            operands.push(e.i64(policy));
-            constraints.push_str(",l");
-            (".L2::cache_hint", format!(", ${}", 3 + n))
-        }
-    };
+    let (mut modifiers, mut last) = (String::new(), String::new());
+    if let Some(mask) = ctas {
+        modifiers.push_str(".multicast::cluster");
+        last.push_str(&format!(", ${}", operands.len()));
+        operands.push(e.int(e.t.i16, mask.into()));
+        constraints.push_str(",h");
+    }
+    if let Some(policy) = policy(cache) {
+        modifiers.push_str(".L2::cache_hint");
+        last.push_str(&format!(", ${}", operands.len()));
+        operands.push(e.i64(policy));
+        constraints.push_str(",l");
+    }
     let text = format!(
-        "cp.async.bulk.tensor.{n}d.shared::cluster.global.mbarrier::complete_tx::bytes{hint} [$0], [$1, {{{}}}], [$2]{last};",
+        "cp.async.bulk.tensor.{n}d.shared::cluster.global.mbarrier::complete_tx::bytes{modifiers} [$0], [$1, {{{}}}], [$2]{last};",
         coordinates(3, n)
     );
     e.asm(&text, &format!("{constraints},~{{memory}}"), &operands, &[], true);

@@ -366,6 +366,7 @@ impl Lower<'_> {
             | Opcode::Barrier
             | Opcode::WarpSpecialize(_)
             | Opcode::GroupIndex
+            | Opcode::CtaRank
             | Opcode::ChannelAlloc
             | Opcode::ChannelAcquire { .. }
             | Opcode::ChannelWait

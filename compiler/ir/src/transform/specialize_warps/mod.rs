@@ -25,6 +25,7 @@
 //! them (loops would be duplicated at lowering, out of the verifier's sight).
 
 mod consumer;
+mod divide_rows;
 mod plan;
 mod producer;
 
@@ -37,10 +38,14 @@ use crate::target::GpuFeatures;
 use crate::types::{ChannelType, Elem, Type};
 use plan::Plan;
 
-/// Specialises a kernel that asks for it. Gives the depth of the deepest ring; `None`: nothing was changed. No ring gets more than `most` slots.
+/// Specialises a kernel that asks for it. Gives the depth of the deepest ring; `None`: it cannot be, and may have been changed. No ring gets more than `most` slots.
 pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
     if kernel.hints.warp_specialize == WarpSpecialize::Off || !gpu.wgmma {
         return None;
+    }
+    let ctas = kernel.hints.cluster;
+    if ctas > 1 {
+        divide_rows::run(kernel, ctas)?;
     }
     let plan = plan::plan(kernel, gpu, most)?;
     let body = kernel.body;
@@ -58,7 +63,10 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
                 made.rings.insert(load.op, shared[i]);
             }
         }
-        let ty = Type::Channel(ChannelType { slots: plan.slots_of(ring) });
+        let shared_by_all =
+            plan.channels.iter().any(|c| c.ring == ring && c.loads.iter().any(|l| l.multicast));
+        let ctas = if shared_by_all { ctas } else { 1 };
+        let ty = Type::Channel(ChannelType { slots: plan.slots_of(ring), ctas });
         made.channels.push(b.value(Opcode::ChannelAlloc, &[], ty));
     }
     // One ring for all stores of a type: they come one after the other.
@@ -73,7 +81,7 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
     let producer = producer::build(b.kernel, &plan, &made);
     let consumer = consumer::build(b.kernel, &plan, &made);
     let consumers = if plan.turns.is_some() { 2 } else { 1 };
-    let groups = b.effect(Opcode::WarpSpecialize(WarpGroups { consumers }), &[]);
+    let groups = b.effect(Opcode::WarpSpecialize(WarpGroups { consumers, ctas }), &[]);
     b.kernel.ops[groups].regions.extend([producer, consumer]);
     let ops = std::mem::take(&mut kernel.blocks[scratch].ops);
     kernel.blocks[body].ops = ops;

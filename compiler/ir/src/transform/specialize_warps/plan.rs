@@ -26,6 +26,8 @@ pub(super) struct Load {
     pub op: Op,
     pub cache: CacheHint,
     pub tile: TensorTile,
+    /// Do all CTAs of a cluster load the same?
+    pub multicast: bool,
     /// The ring, with as many slots as its channel.
     pub ring: SharedType,
 }
@@ -391,7 +393,12 @@ fn make_channels(
         let slot = tile.slot_shape(shape);
         let layout = tile.slot_layout(slot, elem.bits())?;
         let layout = kernel.intern_layout(layout);
-        let load = Load { op, cache, tile, ring: SharedType { elem, shape: slot, slots: 0, layout } };
+        // The rank is in the addresses of what is divided.
+        let divided =
+            address_slice(kernel, map, op)?.iter().any(|&o| kernel.ops[o].opcode == Opcode::CtaRank);
+        let multicast = kernel.hints.cluster > 1 && !divided;
+        let load =
+            Load { op, cache, tile, multicast, ring: SharedType { elem, shape: slot, slots: 0, layout } };
         match channels.iter_mut().find(|c| (c.block, c.first_use, c.last_use) == (block, first, last)) {
             Some(channel) => channel.loads.push(load),
             None => channels.push(Channel {

@@ -103,7 +103,7 @@ impl Producer<'_> {
             all.extend(operands[1..].iter().map(|&v| mapped(map, v)));
             all.extend([ring, place.slot, barriers]);
             let axes = load.tile.axes.iter().map(|&a| a as u32).collect();
-            b.effect(Opcode::TensorLoad { cache: load.cache, axes }, &all);
+            b.effect(Opcode::TensorLoad { cache: load.cache, axes, multicast: load.multicast }, &all);
         });
     }
 }
