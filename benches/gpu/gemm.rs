@@ -206,7 +206,10 @@ impl Arena {
         let (device, stream) = (self.device.clone(), self.stream.clone());
         self.output(0, shape)?.fill_zero(&stream)?;
         device.synchronize()?;
+        // The peers' stream is not one of the device's own.
+        let start = self.blas.record()?;
         self.launch(contender, shape, 0)?;
+        self.blas.elapsed_ms(start)?;
         device.synchronize()?;
         for (row, elements) in &samples.rows {
             let found = self.output(0, shape)?.as_view().select(0, *row)?.to_vec()?;

@@ -73,16 +73,16 @@ pub(crate) struct LaunchConfig {
 }
 
 impl LaunchConfig {
-    /// Are the programs a whole number of clusters of so many CTAs along x?
+    /// The CTAs, of which each program has `cluster` along x.
     #[inline]
-    pub(crate) fn has_whole_clusters(&self, cluster: u32) -> Result<(), String> {
-        let x = self.grid[0];
-        if cluster > 1 && !x.is_multiple_of(cluster) {
-            return Err(format!(
-                "the grid is {x} along x, but the kernel runs in clusters of {cluster}: make it a multiple"
-            ));
+    pub(crate) fn ctas(&self, cluster: u32) -> Result<[u32; 3], String> {
+        let [x, y, z] = self.grid;
+        match x.checked_mul(cluster).filter(|&ctas| ctas <= i32::MAX as u32) {
+            Some(ctas) => Ok([ctas, y, z]),
+            None => {
+                Err(format!("{x} programs along x, of {cluster} CTAs each, are more than a grid can have"))
+            }
         }
-        Ok(())
     }
 }
 

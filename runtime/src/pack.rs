@@ -74,6 +74,11 @@ impl Packing {
         Ok(Packing { slots, bytes: offset, maps: takes_maps.then(Maps::new) })
     }
 
+    /// Where each parameter begins in the block, in order.
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = usize> + '_ {
+        self.slots.iter().map(|slot| slot.offset as usize)
+    }
+
     /// Does the kernel take tensor maps?
     pub(crate) fn takes_tensor_maps(&self) -> bool {
         self.maps.is_some()

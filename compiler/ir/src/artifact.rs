@@ -207,7 +207,7 @@ pub struct CompiledKernel {
     pub threads: u32,
     /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
-    /// CTAs in a cluster along x (1: no clusters).
+    /// CTAs of a program, as a cluster along x: the grid has so many times the CTAs that it has programs there. 1: no clusters.
     pub cluster: u32,
     /// The machine-level arguments, in order.
     pub abi: Vec<AbiSlot>,

@@ -18,6 +18,8 @@ use crate::pack::Packing;
 
 /// Dynamic shared memory that a kernel can have without asking (CUDA C++ Programming Guide, "Compute Capabilities").
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
+/// The most arguments of a kernel that takes tensor maps.
+const MAX_PARTS: usize = 128;
 /// CTAs in a cluster that every device with clusters can run.
 const PORTABLE_CLUSTER: u32 = 8;
 
@@ -67,6 +69,12 @@ impl CudaKernel {
     pub(super) fn load(context: Arc<Context>, kernel: CompiledKernel) -> Result<CudaKernel, String> {
         context.bind().map_err(|e| e.to_string())?;
         let packing = Packing::new(&kernel.abi)?;
+        if packing.takes_tensor_maps() && kernel.abi.len() > MAX_PARTS {
+            return Err(format!(
+                "it has {} arguments; with tensor maps among them, {MAX_PARTS} are possible",
+                kernel.abi.len()
+            ));
+        }
         let limit = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
         if kernel.shared_bytes as usize > limit {
             return Err(format!(
@@ -127,10 +135,10 @@ impl Executable for CudaKernel {
         stream: &dyn RawStream,
     ) -> Result<(), String> {
         let stream = CudaStream::of(stream).map_err(|e| e.to_string())?;
-        config.has_whole_clusters(self.cluster)?;
+        let ctas = config.ctas(self.cluster)?;
         self.module.context.bind().map_err(|e| e.to_string())?;
         stream.launching(self.number);
-        self.packing.with_packed(args, &self.encoder, |block| self.submit(block, config.grid, stream))
+        self.packing.with_packed(args, &self.encoder, |block| self.submit(block, ctas, stream))
     }
 
     fn report(&self) -> Option<&ResourceReport> {
@@ -170,13 +178,26 @@ impl CudaKernel {
             attrs: &raw mut cluster,
             numAttrs: (self.cluster > 1) as c_uint,
         };
-        let extra = if bytes == 0 { std::ptr::null_mut() } else { extra.as_mut_ptr() };
-        // SAFETY: function and stream are alive and of one context, which is current; the driver copies configuration and parameter block before
-        // it returns. The block is laid out as the code generator said, and the driver checks its size. That the kernel touches only its
+        // SAFETY: function and stream are alive and of one context, which is current; the driver copies configuration and parameters before it
+        // returns. They are laid out as the code generator said, and the driver checks the size of a block. That the kernel touches only its
         // arguments' memory is the promise of generated code; that memory is freed behind this stream's work. (`cuLaunchKernel`, and
         // parameters one by one, take the driver the same time: measured on an H200.)
-        let code =
-            unsafe { sys::cuLaunchKernelEx(&raw const config, self.function, std::ptr::null_mut(), extra) };
+        let launch = |params: *mut *mut c_void, extra: *mut *mut c_void| unsafe {
+            sys::cuLaunchKernelEx(&raw const config, self.function, params, extra)
+        };
+        let code = if self.packing.takes_tensor_maps() {
+            // A tensor map is aligned where the GPU keeps parameters, which do not begin at a multiple of 64 there: so only the driver knows the places of
+            // what is in a block with maps, and takes its parts one by one.
+            let mut parts = [std::ptr::null_mut::<c_void>(); MAX_PARTS];
+            for (part, offset) in parts.iter_mut().zip(self.packing.offsets()) {
+                *part = block[offset..].as_mut_ptr().cast();
+            }
+            launch(parts.as_mut_ptr(), std::ptr::null_mut())
+        } else if bytes == 0 {
+            launch(std::ptr::null_mut(), std::ptr::null_mut())
+        } else {
+            launch(std::ptr::null_mut(), extra.as_mut_ptr())
+        };
         if code == Code::CUDA_SUCCESS { Ok(()) } else { Err(self.launch_error(code, [x, y, z])) }
     }
 

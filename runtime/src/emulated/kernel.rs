@@ -132,8 +132,7 @@ impl Executable for EmulatedKernel {
         stream: &dyn RawStream,
     ) -> Result<(), String> {
         let stream = ImmediateStream::of(stream).map_err(|e| e.to_string())?;
-        config.has_whole_clusters(self.program.cluster)?;
-        let (grid, arguments) = (config.grid, describe(args));
+        let (grid, arguments) = (config.ctas(self.program.cluster)?, describe(args));
         self.packing.with_packed(args, &self.encoder, |block| {
             if !stream.is_recording() {
                 return self.program.run(grid, block, &arguments);

@@ -247,10 +247,11 @@ pub fn clusters(device: &Device) {
     let ptx = SCALE.replace("sm_80", "sm_90");
     use_compiler(device, CompiledKernel { cluster: 2, ..scale_compiled(&ptx) });
     let (x, mut y) = (device.from_vec(ramp(256), &[256]).unwrap(), device.zeros::<f32>(&[256]).unwrap());
-    scale(&x, &mut y, 2.0, 0, "cluster").launch(&device.stream()).unwrap();
+    // One program is both CTAs of a cluster; each of them is a program of this kernel, which knows nothing of clusters.
+    scale(&x, &mut y, 2.0, 0, "cluster").grid(1).launch(&device.stream()).unwrap();
     assert_eq!(y.to_vec().unwrap()[255], 510.0);
-    let error = scale(&x, &mut y, 2.0, 0, "cluster").grid(3).launch(&device.stream()).unwrap_err();
-    assert!(error.to_string().contains("clusters of 2"), "{error}");
+    let error = scale(&x, &mut y, 2.0, 0, "cluster").grid(1 << 30).launch(&device.stream()).unwrap_err();
+    assert!(error.to_string().contains("of 2 CTAs each"), "{error}");
 }
 
 /// Work on several streams gives what program order says, with nobody waiting by hand.
