@@ -45,6 +45,20 @@ pub fn device(name: &str) -> Result<runtime::Device, runtime::Error> {
     runtime::Device::open(name)
 }
 
+/// A bundle as part of the program: `include_bundle!("kernels.tegula")`, the path as for [`include_bytes!`].
+///
+/// Gives a `Result<Bundle, bundle::Error>`; launches look in it once it is registered:
+///
+/// ```ignore
+/// tegula::runtime::register_bundle(tegula::include_bundle!("kernels.tegula")?);
+/// ```
+#[macro_export]
+macro_rules! include_bundle {
+    ($path:expr) => {
+        $crate::runtime::Bundle::embedded($path, ::core::include_bytes!($path))
+    };
+}
+
 /// What the README and the book show is compiled and run with the documentation tests.
 #[cfg(doctest)]
 mod documents {

@@ -115,6 +115,11 @@ impl Bundle {
         self.0.source.bytes()
     }
 
+    /// The checksum in its header. It covers the manifest, which has the checksums of all code: equal ones mean equal bundles.
+    pub fn checksum(&self) -> &[u8] {
+        self.bytes().get(CHECKSUM..HEADER).unwrap_or_default()
+    }
+
     /// What it was made with: names and versions, sorted.
     pub fn tools(&self) -> &[(String, String)] {
         &self.0.tools

@@ -108,6 +108,13 @@ pub(crate) trait Backend: Send + Sync {
     fn properties(&self) -> &Properties;
     /// A new stream.
     fn new_stream(&self) -> Result<Box<dyn RawStream>, Error>;
+    /// A stream over somebody else's, by the value of its handle. The handle is valid: see `Device::stream_from_raw`.
+    fn stream_over_handle(&self, _handle: u64) -> Result<Box<dyn RawStream>, Error> {
+        Err(Error::Unsupported(format!(
+            "device `{}` has no streams that other libraries could own",
+            self.properties().name
+        )))
+    }
     /// `bytes` (not 0) of memory with unspecified content (the host backend knows which bytes were never written and reports reads of them),
     /// usable by work submitted to `stream` from now on.
     fn alloc(&self, bytes: usize, stream: &dyn RawStream) -> Result<Box<dyn RawMemory>, Error>;

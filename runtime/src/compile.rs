@@ -1,4 +1,4 @@
-//! From a staged kernel to one that is ready to run on a device.
+//! From a staged kernel to one that is ready to run on a device: from a bundle, from the cache on disk, or compiled.
 
 use std::sync::Arc;
 
@@ -6,23 +6,30 @@ use tegula_ir::artifact::CompiledKernel;
 use tegula_ir::kernel::Kernel;
 
 use crate::backend::{Code, Executable};
+use crate::bundles::{self, Search};
 use crate::cache;
 use crate::device::Device;
 use crate::error::LaunchError;
 
-/// Compiles the kernel if the device needs machine code, and gets it ready.
+/// Finds or compiles the kernel if the device needs machine code, and gets it ready.
 pub(crate) fn prepare(
     name: &str,
     kernel: Kernel,
     device: &Device,
 ) -> Result<Arc<dyn Executable>, LaunchError> {
-    tegula_ir::verify::verify(&kernel).map_err(|errors| LaunchError::Stage {
-        kernel: name.to_owned(),
-        message: errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"),
-    })?;
     let code = match device.0.backend.target() {
-        None => Code::Ir(Box::new(kernel)),
-        Some(target) => Code::Compiled(compiled(name, &kernel, target, device)?),
+        None => {
+            verify(name, &kernel)?;
+            Code::Ir(Box::new(kernel))
+        }
+        Some(target) => match bundles::search(name, &kernel, target, device)? {
+            // Verified when it was compiled.
+            Search::Found(code) => Code::Compiled(*code),
+            Search::Missed(missed) => {
+                verify(name, &kernel)?;
+                Code::Compiled(compiled(name, &kernel, target, device, missed)?)
+            }
+        },
     };
     device.0.backend.prepare(code).map_err(|message| LaunchError::Run {
         kernel: name.to_owned(),
@@ -31,16 +38,28 @@ pub(crate) fn prepare(
     })
 }
 
-/// From the disk, or the compiler.
+fn verify(name: &str, kernel: &Kernel) -> Result<(), LaunchError> {
+    tegula_ir::verify::verify(kernel).map_err(|errors| LaunchError::Stage {
+        kernel: name.to_owned(),
+        message: errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"),
+    })
+}
+
+/// From the disk, or the compiler. `missed`: why bundles do not have it.
 fn compiled(
     name: &str,
     kernel: &Kernel,
     target: &str,
     device: &Device,
+    missed: Vec<String>,
 ) -> Result<CompiledKernel, LaunchError> {
-    let compiler = device
-        .compiler()
-        .ok_or_else(|| LaunchError::NoCompiler { kernel: name.to_owned(), target: target.to_owned() })?;
+    let Some(compiler) = device.compiler() else {
+        let (kernel, target) = (name.to_owned(), target.to_owned());
+        return Err(match missed.is_empty() {
+            true => LaunchError::NoCompiler { kernel, target },
+            false => LaunchError::NotInBundles { kernel, target, message: missed.join("\n") },
+        });
+    };
     let takes_ptx = device.0.backend.takes_ptx();
     let compile =
         || if takes_ptx { compiler.compile_to_ptx(kernel, target) } else { compiler.compile(kernel, target) };

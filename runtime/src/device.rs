@@ -7,9 +7,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
+use tegula_bundle::Bundle;
 use tegula_ir::artifact::Compiler;
 
 use crate::backend::{Backend, RawStream};
+use crate::bundles::Bundles;
 use crate::cache::{DiskCache, KernelCache};
 use crate::error::Error;
 use crate::stream::{MAX_STREAMS, Stream, StreamInner};
@@ -46,6 +48,7 @@ pub(crate) struct DeviceInner {
     slots: Mutex<[Option<Weak<dyn RawStream>>; MAX_STREAMS]>,
     compiler: RwLock<Option<Arc<dyn Compiler>>>,
     disk: RwLock<Option<Arc<DiskCache>>>,
+    pub(crate) bundles: Bundles,
     pub(crate) kernels: KernelCache,
     /// See [`Device::take_turn`].
     pub(crate) turn: Mutex<()>,
@@ -111,6 +114,7 @@ impl Device {
             slots: Mutex::new(slots),
             compiler: RwLock::new(None),
             disk: RwLock::new(None),
+            bundles: Bundles::default(),
             kernels: KernelCache::default(),
             turn: Mutex::new(()),
         })))
@@ -136,16 +140,7 @@ impl Device {
     /// # Errors
     /// With more than 62 streams at one time, beside the main stream, or if the driver refuses.
     pub fn new_stream(&self) -> Result<Stream, Error> {
-        let raw: Arc<dyn RawStream> = self.0.backend.new_stream()?.into();
-        let mut slots = lock(&self.0.slots);
-        let Some(slot) = slots.iter().position(Option::is_none) else {
-            return Err(Error::Unsupported(format!(
-                "{}: a device has at most {MAX_STREAMS} streams at one time: drop some or share them",
-                self.name()
-            )));
-        };
-        slots[slot] = Some(Arc::downgrade(&raw));
-        Ok(Stream(Arc::new(StreamInner::new(raw, self.clone(), slot as u32))))
+        self.stream_over(self.0.backend.new_stream()?.into())
     }
 
     /// Waits until all work submitted to all streams so far is done.
@@ -165,6 +160,12 @@ impl Device {
         own.or_else(|| COMPILER.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
+    /// Lets launches on this device look in a bundle before all others; see [`register_bundle`](crate::register_bundle) for one that serves all devices.
+    /// Kernels that have run before stay what they are.
+    pub fn add_bundle(&self, bundle: Bundle) {
+        self.0.bundles.add(bundle);
+    }
+
     /// Keeps compiled kernels in this folder instead of the default one (see the crate's documentation), or nowhere.
     pub fn set_cache_dir(&self, folder: Option<&Path>) {
         let cache = folder.map(|f| Arc::new(DiskCache::at(f)));
@@ -173,6 +174,19 @@ impl Device {
 
     pub(crate) fn disk_cache(&self) -> Option<Arc<DiskCache>> {
         self.0.disk.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A stream over a backend's, with a slot of its own.
+    pub(crate) fn stream_over(&self, raw: Arc<dyn RawStream>) -> Result<Stream, Error> {
+        let mut slots = lock(&self.0.slots);
+        let Some(slot) = slots.iter().position(Option::is_none) else {
+            return Err(Error::Unsupported(format!(
+                "{}: a device has at most {MAX_STREAMS} streams at one time: drop some or share them",
+                self.name()
+            )));
+        };
+        slots[slot] = Some(Arc::downgrade(&raw));
+        Ok(Stream(Arc::new(StreamInner::new(raw, self.clone(), slot as u32))))
     }
 
     pub(crate) fn expect_same(&self, other: &Device, what: &str) -> Result<(), Error> {

@@ -110,6 +110,26 @@ pub enum LaunchError {
         /// The target.
         target: String,
     },
+    /// The kernel is in no bundle in a form that could run, and there is no compiler.
+    #[error(
+        "kernel `{kernel}` is not precompiled for this launch on {target}, and this program has no compiler:\n{message}"
+    )]
+    NotInBundles {
+        /// The kernel.
+        kernel: String,
+        /// The target.
+        target: String,
+        /// A line for each bundle that was asked: what it has instead.
+        message: String,
+    },
+    /// The bundle that has the kernel is damaged. Nothing else is run in its place.
+    #[error("kernel `{kernel}`: {error}")]
+    Bundle {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong.
+        error: tegula_bundle::Error,
+    },
     /// The compiler refused.
     #[error(transparent)]
     Compile(#[from] CompileError),

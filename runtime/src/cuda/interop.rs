@@ -1,10 +1,25 @@
-//! Views of memory that other libraries own.
+//! Views of memory, and streams, that other libraries own.
 
 use tegula_ir::element::Element;
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::stream::Stream;
 use crate::tensor::{TensorView, TensorViewMut};
+
+impl Device {
+    /// A stream that another library owns: `handle` is the value of its `CUstream` (`torch.cuda.Stream.cuda_stream`); 0 is the default stream. Dropping what is returned waits
+    /// for the stream and does not destroy it.
+    ///
+    /// # Safety
+    /// The handle must be a stream of the primary context of this GPU for as long as this stream or a clone of it lives.
+    ///
+    /// # Errors
+    /// On devices that are no GPU; with more streams than a device can have.
+    pub unsafe fn stream_from_raw(&self, handle: u64) -> Result<Stream, Error> {
+        self.stream_over(self.0.backend.stream_over_handle(handle)?.into())
+    }
+}
 
 impl<'a, T: Element> TensorView<'a, T> {
     /// A view of somebody else's memory: element 0 is at the device address `address`; shape and strides are in elements.

@@ -50,6 +50,10 @@ impl Backend for Cuda {
         Ok(Box::new(CudaStream::new(self.context.clone())?))
     }
 
+    fn stream_over_handle(&self, handle: u64) -> Result<Box<dyn RawStream>, Error> {
+        Ok(Box::new(CudaStream::over(self.context.clone(), handle)?))
+    }
+
     fn alloc(&self, bytes: usize, stream: &dyn RawStream) -> Result<Box<dyn RawMemory>, Error> {
         Ok(Box::new(self.pool.alloc(bytes, CudaStream::of(stream)?)?))
     }

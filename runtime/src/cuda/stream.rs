@@ -16,6 +16,8 @@ use crate::error::Error;
 pub(super) struct CudaStream {
     pub(super) raw: sys::CUstream,
     pub(super) context: Arc<Context>,
+    /// Is it ours to destroy?
+    owned: bool,
     /// Marks, again and again, the end of this stream's work for others to wait for. A wait takes the mark as it is when the wait is submitted.
     fence: Mutex<CudaEvent>,
     /// The number of the kernel launched last, for messages.
@@ -42,7 +44,14 @@ impl CudaStream {
             }
         };
         let last = AtomicU32::new(u32::MAX);
-        Ok(CudaStream { raw, context, fence: Mutex::new(fence), last })
+        Ok(CudaStream { raw, context, owned: true, fence: Mutex::new(fence), last })
+    }
+
+    /// Somebody else's stream, of this context; 0 is the default stream.
+    pub(super) fn over(context: Arc<Context>, handle: u64) -> Result<CudaStream, Error> {
+        let fence = CudaEvent::new(context.clone(), Flags::CU_EVENT_DISABLE_TIMING)?;
+        let (raw, last) = (handle as usize as sys::CUstream, AtomicU32::new(u32::MAX));
+        Ok(CudaStream { raw, context, owned: false, fence: Mutex::new(fence), last })
     }
 
     #[inline]
@@ -132,7 +141,7 @@ impl RawStream for CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
+        if self.owned && self.context.bind().is_ok() {
             // SAFETY: created by `new`; nobody else has the handle. The driver lets submitted work finish.
             let _ = unsafe { stream::destroy(self.raw) };
         }

@@ -21,6 +21,7 @@
 //! ```
 
 mod args;
+mod bundled;
 pub(crate) mod facts;
 mod grid;
 mod key;
@@ -34,6 +35,7 @@ use tegula_ir::kernel::{Kernel, KernelHints};
 
 pub(crate) use args::{Arg, ViewArg};
 pub use args::{ArgValue, IntoArg};
+pub use bundled::BundledKernel;
 pub use grid::{Extent, Grid};
 pub(crate) use key::Key;
 pub use key::{KernelInfo, KernelKey};
