@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tegula::prelude::*;
 use tegula::runtime::{Device, Stream, Tensor, TensorView, TensorViewMut};
+use tegula_kernels::DeviceClass;
 use tegula_kernels::gemm::config::{Config, Problem};
-use tegula_kernels::gemm::{GemmOptions, gemm_with};
-use tegula_kernels::{DeviceClass, gemm};
+use tegula_kernels::gemm::{GemmOptions, Workspace, gemm_in, gemm_with};
 
 use super::cublas::Blas;
 use super::cublaslt::{BlasLt, Plan};
@@ -92,7 +92,7 @@ fn sets([m, n, k]: [usize; 3]) -> usize {
 enum Contender {
     Ex,
     Lt(Plan),
-    /// What [`gemm`] chooses.
+    /// What [`gemm_in`] chooses.
     Ours,
     Config(Config),
 }
@@ -113,12 +113,11 @@ impl Contender {
 }
 
 fn config_name(c: Config) -> String {
-    let Config { algorithm, rows, block_n, block_k, num_warps, num_stages, warp_specialize, .. } = c;
-    let mode = match warp_specialize {
-        WarpSpecialize::Off => format!("{algorithm:?}"),
-        mode => format!("{mode:?}"),
-    };
-    format!("{mode} {rows}x{block_n}x{block_k} w{num_warps} s{num_stages}")
+    let Config { algorithm, rows, block_n, block_k, num_warps, num_stages, warp_specialize, swap, .. } = c;
+    let swapped = if swap { " swapped" } else { "" };
+    format!(
+        "{algorithm:?} {warp_specialize:?}{swapped} {rows}x{block_n}x{block_k} w{num_warps} s{num_stages}"
+    )
 }
 
 /// Everything that is needed for a call.
@@ -130,6 +129,7 @@ struct Arena {
     x: Pool,
     w: Pool,
     y: Tensor<bf16>,
+    workspace: Workspace,
 }
 
 impl Arena {
@@ -146,6 +146,7 @@ impl Arena {
             x: Pool::new(device, most(|[m, _, k]| m * k), 1)?,
             w: Pool::new(device, most(|[_, n, k]| n * k), 2)?,
             y: device.zeros(&[most(|[m, n, _]| m * n)])?,
+            workspace: Workspace::new(),
         })
     }
 
@@ -169,8 +170,10 @@ impl Arena {
         let start = set * m * n;
         let y = self.y.view_mut().slice(0, start..start + m * n)?.reshape(&[m, n])?;
         let done = match contender {
-            Contender::Config(config) => gemm_with(x, w, y, GemmOptions::new(), *config, &self.stream),
-            _ => gemm(x, w, y, GemmOptions::new(), &self.stream),
+            Contender::Config(config) => {
+                gemm_with(x, w, y, GemmOptions::new(), *config, &mut self.workspace, &self.stream)
+            }
+            _ => gemm_in(x, w, y, GemmOptions::new(), &mut self.workspace, &self.stream),
         };
         done.map_err(|e| Failure(e.to_string()))
     }
@@ -267,7 +270,7 @@ impl Samples {
 struct Row {
     shape: [usize; 3],
     config: String,
-    /// Milliseconds of cuBLAS, of what `gemm` chooses, and of the best config.
+    /// Milliseconds of cuBLAS, of what `gemm_in` chooses, and of the best config.
     peer: f64,
     peer_name: &'static str,
     ours: f64,
@@ -373,7 +376,7 @@ fn measure(
 ) -> Result<Row, Failure> {
     let class = DeviceClass::of(&arena.device);
     let problem = Problem::dense(shape, 16);
-    let chosen = Config::choose(&problem, class);
+    let chosen = Config::choose(&problem, true, class);
     let mut contenders = vec![Contender::Ours, Contender::Ex];
     if let Some(lt) = &arena.lt {
         contenders.push(Contender::Lt(lt.plan(shape)?));

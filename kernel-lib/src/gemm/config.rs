@@ -14,6 +14,8 @@ pub enum Algorithm {
     Tiled,
     /// `kernel::persistent`: the same by programs that take tile after tile; on Hopper, with warps of their own for loads.
     Persistent,
+    /// `kernel::stream_k`: the same, with tiles that several programs share the steps of.
+    StreamK,
     /// `kernel::gemv`: elementwise products, for a few rows.
     Gemv,
 }
@@ -35,8 +37,30 @@ pub struct Config {
     pub num_warps: u32,
     /// Depth of the software pipeline.
     pub num_stages: u32,
-    /// How warps share the work of `kernel::persistent`; `Off` for others.
+    /// How warps share the work of `kernel::persistent` and `kernel::stream_k`; `Off` for others.
     pub warp_specialize: WarpSpecialize,
+    /// Do these two compute yᵀ = w · xᵀ? `rows` then counts rows of w, and `block_n` rows of x, of which there may be few.
+    pub swap: bool,
+}
+
+impl Config {
+    /// Tiles of a product.
+    pub fn tiles(&self, m: usize, n: usize) -> usize {
+        let (a, b) = if self.swap { (n, m) } else { (m, n) };
+        a.div_ceil(self.rows) * b.div_ceil(self.block_n)
+    }
+
+    /// Programs for a product on so many multiprocessors: as many as there are steps, at most.
+    pub fn programs(&self, [m, n, k]: [usize; 3], multiprocessors: usize) -> usize {
+        let tiles = self.tiles(m, n);
+        match self.algorithm {
+            Algorithm::Tiled => tiles,
+            Algorithm::Gemv => n.div_ceil(self.block_n),
+            // Of tiles that are large enough for it, one fits on a multiprocessor.
+            Algorithm::Persistent => tiles.min(multiprocessors),
+            Algorithm::StreamK => (tiles * k.div_ceil(self.block_k)).min(multiprocessors),
+        }
+    }
 }
 
 /// What a config is chosen for.
@@ -71,19 +95,19 @@ const GEMV_SUMS_PER_THREAD: usize = 128;
 const MMA_ROWS: usize = 32;
 
 impl Config {
-    /// The config for y\[m, n\] = x\[m, k\] · wᵀ.
-    pub fn choose(problem: &Problem, device: DeviceClass) -> Config {
+    /// The config for y\[m, n\] = x\[m, k\] · wᵀ; `split`: may several programs share a tile, for which they need memory?
+    pub fn choose(problem: &Problem, split: bool, device: DeviceClass) -> Config {
         let &Problem { m, n, k, bits, .. } = problem;
         match device {
             DeviceClass::Host { .. } => Config::for_host(m, k),
             // Tensor cores take 16 rows at a time, most of them padding here, but beyond 4 rows the elementwise products are the limit.
             // f32 has no tensor cores to be compared with.
             DeviceClass::Gpu { multiprocessors, .. } => {
-                let hopper = || hopper::choose(problem, multiprocessors);
+                let hopper = || hopper::choose(problem, split, multiprocessors);
                 if m <= if bits == 32 { MAX_GEMV_ROWS } else { 4 } {
                     Config::gemv(m, n, k, bits, multiprocessors)
                 } else if let Some(config) =
-                    (device.is_hopper() && bits == 16 && m > MMA_ROWS).then(hopper).flatten()
+                    (device.is_hopper() && bits == 16 && (split || m > MMA_ROWS)).then(hopper).flatten()
                 {
                     config
                 } else {
@@ -109,6 +133,7 @@ impl Config {
             num_warps,
             num_stages,
             warp_specialize: WarpSpecialize::Off,
+            swap: false,
         }
     }
 
@@ -139,6 +164,7 @@ impl Config {
             num_warps,
             num_stages,
             warp_specialize: WarpSpecialize::Off,
+            swap: false,
         }
     }
 
@@ -170,6 +196,7 @@ impl Config {
             num_warps,
             num_stages,
             warp_specialize: WarpSpecialize::Off,
+            swap: false,
         }
     }
 
@@ -177,7 +204,7 @@ impl Config {
     /// for as many f32 elements that are added to them.
     pub fn with_epilogue(self, output_bits: u32, numerics: Numerics) -> Config {
         let adds_tile = numerics.residual || numerics.accumulate;
-        if adds_tile && self.algorithm == Algorithm::Persistent {
+        if adds_tile && matches!(self.algorithm, Algorithm::Persistent | Algorithm::StreamK) {
             return self.with_fewer_sums();
         }
         if output_bits == 32 && adds_tile && self.rows * self.block_n == 128 * 128 {
@@ -199,10 +226,11 @@ impl Config {
 
     /// The legal configs that may be the fastest for a problem: for tuning. The one that [`Config::choose`] gives is among them.
     pub fn candidates(problem: &Problem, device: DeviceClass) -> Vec<Config> {
-        let chosen = Config::choose(problem, device);
-        let mut all = vec![chosen];
-        if chosen.algorithm == Algorithm::Gemv {
-            let columns = |block_n| Config { block_n, ..chosen };
+        let chosen = Config::choose(problem, true, device);
+        let whole = Config::choose(problem, false, device);
+        let mut all = vec![chosen, whole];
+        if whole.algorithm == Algorithm::Gemv {
+            let columns = |block_n| Config { block_n, ..whole };
             all.extend([1, 2, 4, 8, 16].map(columns));
             all.extend([1, 2, 4, 8].map(|block_n| Config { num_warps: 8, ..columns(block_n) }));
         }
@@ -217,8 +245,15 @@ impl Config {
         }
         let mut legal: Vec<Config> = Vec::new();
         for config in all {
-            // Tiles mostly of padding are not worth a try.
-            let fits = config.rows <= usize::max(64, 2 * problem.m.next_power_of_two());
+            // Tiles mostly of padding are not worth a try, nor are many narrow ones where x has many rows.
+            let m = problem.m.next_power_of_two();
+            let fits = match config.algorithm {
+                Algorithm::Persistent | Algorithm::StreamK if config.swap => {
+                    config.block_n <= usize::max(8, 2 * m) && m <= 2 * config.block_n
+                }
+                Algorithm::Persistent | Algorithm::StreamK => m > MMA_ROWS && config.rows <= 2 * m,
+                Algorithm::Tiled | Algorithm::Gemv => true,
+            };
             if fits && !legal.contains(&config) && config.check(problem, device).is_ok() {
                 legal.push(config);
             }
@@ -226,15 +261,16 @@ impl Config {
         legal
     }
 
-    /// What the choice gives for the shapes that [`shapes`] lists, and all that there is for Hopper, with operands of `bits` bits.
+    /// What the choice gives for the shapes that [`shapes`] lists, with operands of `bits` bits.
     pub fn space(bits: u32) -> Vec<Config> {
-        let mut space: Vec<Config> =
-            if bits == 16 { hopper::space(bits, usize::MAX).collect() } else { Vec::new() };
+        let mut space: Vec<Config> = Vec::new();
         for device in [DeviceClass::H200, DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
             for [m, n, k] in shapes() {
-                let config = Config::choose(&Problem::dense([m, n, k], bits), device);
-                if !space.contains(&config) {
-                    space.push(config);
+                for split in [false, true] {
+                    let config = Config::choose(&Problem::dense([m, n, k], bits), split, device);
+                    if !space.contains(&config) {
+                        space.push(config);
+                    }
                 }
             }
         }
@@ -276,7 +312,10 @@ fn variants_of<T: Float + DotInto<f32>, O: Float>(types: &str, variants: &mut Ve
     let bits = T::ELEM.bits();
     for numerics in Numerics::space(bits == 32) {
         let mut space: Vec<Config> = Vec::new();
-        for config in Config::space(bits) {
+        // All that there is for Hopper without an epilogue; with one, what is chosen.
+        let hopper =
+            hopper::space(bits, usize::MAX).filter(|_| bits == 16 && numerics == Numerics::default());
+        for config in Config::space(bits).into_iter().chain(hopper) {
             let config = config.with_epilogue(O::ELEM.bits(), numerics);
             if !(space.contains(&config) || numerics.tf32 && config.algorithm == Algorithm::Gemv) {
                 space.push(config);
@@ -286,6 +325,7 @@ fn variants_of<T: Float + DotInto<f32>, O: Float>(types: &str, variants: &mut Ve
             Variant::new(types, (config, numerics), move || match config.algorithm {
                 Algorithm::Tiled => kernel::tiled::<T, O, O>::stage(config, numerics),
                 Algorithm::Persistent => kernel::persistent::<T, O, O>::stage(config, numerics),
+                Algorithm::StreamK => kernel::stream_k::<T, O, O>::stage(config, numerics),
                 Algorithm::Gemv => kernel::gemv::<T, O, O>::stage(config, numerics),
             })
         }));

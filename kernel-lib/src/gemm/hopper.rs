@@ -1,52 +1,97 @@
-//! The space of `kernel::persistent` on Hopper, and the choice in it.
+//! The space of `kernel::persistent` and `kernel::stream_k` on Hopper, and the choice in it.
 //!
 //! A config is a tile, and how its warps share it. What a tile is worth was measured on an H200 (`cargo bench --bench gpu -- --gemm-space`); what a shape
-//! makes of it is arithmetic: programs go through the tiles in waves, and a wave lasts as long as one tile, however few there are.
+//! makes of it is arithmetic: whole tiles are gone through in waves, and a wave lasts as long as one tile, however few there are; shared tiles
+//! take their part of everything, and the time to put them together.
 
+use tegula::ir::target::GpuFeatures;
 use tegula::prelude::WarpSpecialize;
 
 use super::config::{Algorithm, Config, Problem};
 
-/// A config, and how fast the GPU goes through tiles of it when there are enough, as a part of the fastest.
-struct Candidate {
+/// A tile, and how fast tensor cores go through it when there are enough, as a part of the fastest.
+struct Tile {
     rows: usize,
     block_n: usize,
+    /// Bytes of a row of a step: the width of the widest swizzle, and so of a box, or several.
+    step_bytes: usize,
     num_warps: u32,
-    num_stages: u32,
-    warp_specialize: WarpSpecialize,
     speed: f64,
+    warp_specialize: WarpSpecialize,
+    swap: bool,
 }
 
-const fn cooperative(rows: usize, block_n: usize, num_warps: u32, num_stages: u32, speed: f64) -> Candidate {
-    Candidate { rows, block_n, num_warps, num_stages, warp_specialize: WarpSpecialize::Cooperative, speed }
+const fn cooperative(rows: usize, block_n: usize, num_warps: u32, speed: f64) -> Tile {
+    let warp_specialize = WarpSpecialize::Cooperative;
+    Tile { rows, block_n, step_bytes: 128, num_warps, speed, warp_specialize, swap: false }
 }
 
-/// Bytes of a row of a tile: the width of the widest swizzle, and so of the widest box.
-const STEP_BYTES: usize = 128;
+const fn ping_pong(rows: usize, block_n: usize, speed: f64) -> Tile {
+    Tile { warp_specialize: WarpSpecialize::PingPong, ..cooperative(rows, block_n, 4, speed) }
+}
 
-/// From the largest to the smallest. Stages are as many as fit beside the buffers that stores go through.
-const SPACE: &[Candidate] = &[
-    cooperative(128, 256, 8, 4, 1.0),
-    Candidate {
-        rows: 128,
-        block_n: 128,
-        num_warps: 4,
-        num_stages: 6,
-        warp_specialize: WarpSpecialize::PingPong,
-        speed: 1.0,
-    },
-    cooperative(128, 128, 8, 6, 0.95),
-    cooperative(64, 256, 4, 5, 0.8),
-    cooperative(128, 64, 8, 8, 0.7),
-    cooperative(64, 128, 4, 8, 0.65),
-    cooperative(64, 64, 4, 12, 0.45),
+/// Rows of w beside few rows of x. The speed is that of the tensor cores, which does not matter here.
+const fn swapped(rows: usize, block_n: usize, step_bytes: usize) -> Tile {
+    Tile { swap: true, step_bytes, ..cooperative(rows, block_n, rows as u32 / 16, block_n as f64 / 256.0) }
+}
+
+/// From the largest to the smallest.
+const TILES: &[Tile] = &[
+    ping_pong(128, 128, 1.0),
+    cooperative(128, 256, 8, 0.97),
+    cooperative(128, 128, 8, 0.95),
+    cooperative(64, 256, 4, 0.8),
+    cooperative(128, 64, 8, 0.7),
+    cooperative(64, 128, 4, 0.75),
+    ping_pong(64, 128, 0.75),
+    cooperative(64, 64, 4, 0.45),
+    swapped(128, 128, 128),
+    swapped(128, 64, 128),
+    swapped(64, 64, 256),
+    swapped(128, 32, 256),
+    swapped(64, 32, 256),
+    swapped(128, 16, 256),
+    swapped(64, 16, 256),
+    swapped(128, 8, 256),
+    swapped(64, 8, 256),
+    swapped(64, 8, 512),
 ];
 
 /// Rows of tiles that are gone through together: with 132 programs, about as many columns of tiles as rows are at work at a time.
 const SWIZZLE: usize = 8;
-
+/// The most slots of a ring: what is in flight covers the latency long before.
+const MOST_STAGES: usize = 12;
 /// The least steps along K: a ring of fewer slots than two would not overlap anything.
 const LEAST_STEPS: usize = 2;
+
+impl Tile {
+    /// May programs share it? Two groups in turns need as many steps for each tile; and beside more sums a thread has no registers for
+    /// those of others.
+    fn is_shared(&self) -> bool {
+        let sums = self.rows * self.block_n / (32 * self.num_warps as usize);
+        self.warp_specialize != WarpSpecialize::PingPong && sums <= 64
+    }
+
+    /// As a config, with as many stages as fit beside the buffers that stores go through, and as K has; `None` if K has too few.
+    fn config(&self, algorithm: Algorithm, bits: u32, k: usize) -> Option<Config> {
+        let block_k = self.step_bytes * 8 / bits as usize;
+        let config = Config {
+            algorithm,
+            rows: self.rows,
+            block_n: self.block_n,
+            block_k,
+            swizzle: SWIZZLE,
+            num_warps: self.num_warps,
+            num_stages: 0,
+            warp_specialize: self.warp_specialize,
+            swap: self.swap,
+        };
+        let room = GpuFeatures::SM_90.max_shared_bytes as usize - config.shared_bytes(bits);
+        let fit = room / ((self.rows + self.block_n) * self.step_bytes);
+        let num_stages = fit.min(MOST_STAGES).min(k / block_k);
+        (num_stages >= LEAST_STEPS).then_some(Config { num_stages: num_stages as u32, ..config })
+    }
+}
 
 /// All configs for operands of `bits` bits, with rings as deep as K allows.
 pub fn space(bits: u32, k: usize) -> impl Iterator<Item = Config> {
@@ -54,36 +99,51 @@ pub fn space(bits: u32, k: usize) -> impl Iterator<Item = Config> {
 }
 
 fn candidates(bits: u32, k: usize) -> impl Iterator<Item = (Config, f64)> {
-    let block_k = STEP_BYTES * 8 / bits as usize;
-    let steps = (k / block_k) as u32;
-    SPACE.iter().map(move |c| {
-        let config = Config {
-            algorithm: Algorithm::Persistent,
-            rows: c.rows,
-            block_n: c.block_n,
-            block_k,
-            swizzle: SWIZZLE,
-            num_warps: c.num_warps,
-            num_stages: c.num_stages.min(steps),
-            warp_specialize: c.warp_specialize,
-        };
-        (config, c.speed)
+    TILES.iter().flat_map(move |tile| {
+        [Algorithm::Persistent, Algorithm::StreamK]
+            .into_iter()
+            .filter(|&a| a == Algorithm::Persistent || tile.is_shared())
+            .filter_map(move |a| Some((tile.config(a, bits, k)?, tile.speed)))
     })
 }
 
-/// The config with the least time for whole waves; `None` if the tensor-copy engine does not take the operands, or K is too short for a pipeline.
-pub fn choose(problem: &Problem, multiprocessors: u32) -> Option<Config> {
-    let block_k = STEP_BYTES * 8 / problem.bits as usize;
-    if !problem.tensor_copies || problem.k < LEAST_STEPS * block_k {
+/// Products and additions of 16-bit operands in a microsecond on one multiprocessor, as large products have them.
+const RATE: f64 = 2.65e6;
+/// Bytes in a microsecond: what a multiprocessor gets from the L2 cache, and all of them from memory.
+const L2_RATE: f64 = 40e3;
+const MEMORY_RATE: f64 = 4.3e6;
+/// Microseconds until the first operands are there, and the last sums stored.
+const LATENCY: f64 = 3.0;
+/// Microseconds of an exchange of partial sums, beside their bytes.
+const EXCHANGE: f64 = 2.0;
+
+/// What a config takes for a product, in microseconds.
+fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) -> f64 {
+    let &Problem { m, n, k, bits, .. } = problem;
+    let (steps, tiles, bytes) = (k.div_ceil(config.block_k), config.tiles(m, n), bits as f64 / 8.0);
+    let operands = (config.rows + config.block_n) as f64 * config.block_k as f64 * bytes;
+    let products = (config.rows * config.block_n * config.block_k) as f64;
+    let step = f64::max(products * bytes / 2.0 / (RATE * speed), operands / L2_RATE);
+    let partials = 2.0 * (config.rows * config.block_n * 4) as f64;
+    let (steps, exchange) = match config.algorithm {
+        Algorithm::StreamK => ((tiles * steps).div_ceil(multiprocessors), EXCHANGE + partials / L2_RATE),
+        _ => (tiles.div_ceil(multiprocessors) * steps, 0.0),
+    };
+    let memory = (m * k + n * k + m * n) as f64 * bytes / MEMORY_RATE;
+    f64::max(steps as f64 * step, memory) + exchange + LATENCY
+}
+
+/// The config with the least time; `None` if the tensor-copy engine does not take the operands, or K is too short for a pipeline. `split`: may
+/// programs share tiles?
+pub fn choose(problem: &Problem, split: bool, multiprocessors: u32) -> Option<Config> {
+    if !problem.tensor_copies {
         return None;
     }
-    let time = |config: &Config, speed: f64| {
-        let tiles = problem.m.div_ceil(config.rows) * problem.n.div_ceil(config.block_n);
-        // Two groups take tiles in turns, so a tile takes the multiprocessor as long as if there were one.
-        let waves = tiles.div_ceil(multiprocessors as usize);
-        (waves * config.rows * config.block_n) as f64 / speed
-    };
+    let device = crate::DeviceClass::Gpu { multiprocessors, compute: 90 };
     candidates(problem.bits, problem.k)
-        .min_by(|(a, s), (b, t)| time(a, *s).total_cmp(&time(b, *t)))
-        .map(|(config, _)| config)
+        .filter(|(config, _)| split || config.algorithm != Algorithm::StreamK)
+        .filter(|(config, _)| config.check(problem, device).is_ok())
+        .map(|(config, speed)| (time(&config, speed, problem, multiprocessors as usize), config))
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, config)| config)
 }

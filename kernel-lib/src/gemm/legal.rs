@@ -25,6 +25,9 @@ const BARRIERS: usize = 2048;
 /// A warpgroup stores through two buffers of 64 rows of 128 bytes.
 const STAGING: usize = 2 * 64 * 128;
 
+/// Steps along K of all tiles together: 2³¹ by 1024 programs.
+const MAX_UNITS: usize = 1 << 21;
+
 impl Config {
     /// Is the config legal for a product on a device? Whatever passes compiles, and is right.
     ///
@@ -32,7 +35,9 @@ impl Config {
     /// The first rule that it breaks.
     pub fn check(&self, problem: &Problem, device: DeviceClass) -> Result<(), Illegal> {
         let extents = [("rows", self.rows), ("block_n", self.block_n), ("block_k", self.block_k)];
-        if self.algorithm == Algorithm::Persistent && !self.block_n.is_multiple_of(8) {
+        if matches!(self.algorithm, Algorithm::Persistent | Algorithm::StreamK)
+            && !self.block_n.is_multiple_of(8)
+        {
             let problem = format!("block_n is {}, but tensor cores take columns by 8", self.block_n);
             return illegal(problem, "");
         }
@@ -49,13 +54,32 @@ impl Config {
                 format!("{} rows a program, but `x` has {} rows", self.rows, problem.m),
                 "use `Algorithm::Tiled`",
             ),
+            Algorithm::StreamK => {
+                self.check_stream_k(problem)?;
+                self.check_persistent(problem, device)
+            }
             Algorithm::Persistent => self.check_persistent(problem, device),
             Algorithm::Gemv | Algorithm::Tiled => Ok(()),
         }
     }
 
+    /// Steps are numbered by i32, and multiplied by the number of programs; and there is at least one.
+    fn check_stream_k(&self, problem: &Problem) -> Result<(), Illegal> {
+        let steps = problem.k.div_ceil(self.block_k);
+        let units = self.tiles(problem.m, problem.n).saturating_mul(steps);
+        if steps == 0 || units > MAX_UNITS {
+            let problem = format!("{units} steps along K in all, but 1 to {MAX_UNITS} are possible");
+            return illegal(problem, "use `Algorithm::Persistent`");
+        }
+        if self.warp_specialize == WarpSpecialize::PingPong {
+            let problem = "two groups in turns, which takes as many steps for each tile".to_owned();
+            return illegal(problem, "use `WarpSpecialize::Cooperative`");
+        }
+        Ok(())
+    }
+
     fn check_persistent(&self, problem: &Problem, device: DeviceClass) -> Result<(), Illegal> {
-        let tiles = problem.m.div_ceil(self.rows) * problem.n.div_ceil(self.block_n);
+        let tiles = self.tiles(problem.m, problem.n);
         if tiles > i32::MAX as usize / 2 {
             return illegal(format!("{tiles} tiles, but they are numbered by an i32"), "use larger tiles");
         }

@@ -4,8 +4,8 @@
 //! sum is not specified. The result is rounded once, when it is stored.
 //!
 //! Few rows are limited by reading the weights: there a kernel without dots reads each once and splits K over the threads of a program
-//! (`kernel::gemv`). K is never split over programs, which would take a second launch, or atomics and with them the same result every
-//! time: with one column a program there are N programs, which suffices from N in the hundreds on.
+//! (`kernel::gemv`). [`gemm`] does not split K over programs; [`gemm_in`], which is given memory for partial sums, does where there are fewer
+//! tiles than multiprocessors. Both give the same result every time.
 
 pub mod config;
 pub mod hopper;
@@ -15,6 +15,7 @@ pub mod options;
 pub mod reference;
 #[cfg(test)]
 mod tests;
+pub mod workspace;
 
 use tegula::prelude::{DotInto, Float};
 use tegula::runtime::{LaunchError, Stream, TensorView, TensorViewMut};
@@ -24,6 +25,7 @@ use crate::{Activation, DeviceClass, Error};
 use config::{Algorithm, Config, Problem};
 pub use options::GemmOptions;
 use options::{Added, Numerics, absent};
+pub use workspace::Workspace;
 
 /// y = x · wᵀ + what `options` add.
 ///
@@ -50,11 +52,34 @@ where
     O: Activation,
 {
     let (x, w) = (x.into(), w.into());
-    let config = Config::choose(&problem(x, w), DeviceClass::of(stream.device()));
-    gemm_with(x, w, y, options, config.with_epilogue(O::ELEM.bits(), options.numerics()), stream)
+    let config = Config::choose(&problem(x, w), false, DeviceClass::of(stream.device()));
+    let config = config.with_epilogue(O::ELEM.bits(), options.numerics());
+    gemm_with(x, w, y, options, config, &mut Workspace::new(), stream)
 }
 
-/// [`gemm`] with a config of the caller's: for tuning.
+/// [`gemm`] with memory for partial sums: faster where y has few tiles.
+///
+/// # Errors
+/// As [`gemm`]; and if there is no memory for the workspace to grow.
+pub fn gemm_in<'a, T, O>(
+    x: impl Into<TensorView<'a, T>>,
+    w: impl Into<TensorView<'a, T>>,
+    y: impl Into<TensorViewMut<'a, O>>,
+    options: GemmOptions<'a, O>,
+    workspace: &mut Workspace,
+    stream: &Stream,
+) -> Result<(), Error>
+where
+    T: Activation + DotInto<f32>,
+    O: Activation,
+{
+    let (x, w) = (x.into(), w.into());
+    let config = Config::choose(&problem(x, w), true, DeviceClass::of(stream.device()));
+    let config = config.with_epilogue(O::ELEM.bits(), options.numerics());
+    gemm_with(x, w, y, options, config, workspace, stream)
+}
+
+/// [`gemm_in`] with a config of the caller's: for tuning.
 ///
 /// # Errors
 /// As [`gemm`]; and a config that is not legal ([`Config::check`]).
@@ -64,6 +89,7 @@ pub fn gemm_with<'a, T, O>(
     y: impl Into<TensorViewMut<'a, O>>,
     options: GemmOptions<'a, O>,
     config: Config,
+    workspace: &mut Workspace,
     stream: &Stream,
 ) -> Result<(), Error>
 where
@@ -84,37 +110,52 @@ where
         return Ok(());
     }
     let numerics = options.numerics();
+    let programs = stream.device().properties().multiprocessors.max(1) as usize;
+    let programs = config.programs([m, n, k], programs);
+    let split = match config.algorithm {
+        Algorithm::StreamK => {
+            let slots = [2 * programs, config.rows, config.block_n];
+            Some(check.done(workspace.views(stream.device(), slots, config.tiles(m, n)))?)
+        }
+        _ => None,
+    };
     check.launched(match check.done(options.present())? {
-        Some(added) => launch(x, w, added, y, config, numerics, stream),
-        None => launch(x, w, check.done(absent(x))?, y, config, numerics, stream),
+        Some(added) => launch(x, w, added, y, split, programs, config, numerics, stream),
+        None => launch(x, w, check.done(absent(x))?, y, split, programs, config, numerics, stream),
     })
 }
 
+/// Partial sums and counters, for [`Algorithm::StreamK`].
+type Split<'a> = (TensorViewMut<'a, f32>, TensorViewMut<'a, i32>);
+
+#[allow(clippy::too_many_arguments, reason = "a kernel's arguments, which have nothing else in common")]
 fn launch<T: Activation + DotInto<f32>, O: Activation, E: Float>(
     x: TensorView<'_, T>,
     w: TensorView<'_, T>,
-    added: Added<'_, E>,
+    Added { bias, residual }: Added<'_, E>,
     y: TensorViewMut<'_, O>,
+    split: Option<Split<'_>>,
+    programs: usize,
     config: Config,
     numerics: Numerics,
     stream: &Stream,
 ) -> Result<(), LaunchError> {
-    let [m, n] = two(y.shape());
-    let Added { bias, residual } = added;
-    let columns = n.div_ceil(config.block_n);
+    if let Some((partials, arrivals)) = split {
+        return kernel::stream_k::<T, O, E>(x, w, bias, residual, y, partials, arrivals, config, numerics)
+            .grid(programs)
+            .launch(stream);
+    }
     match config.algorithm {
-        Algorithm::Tiled => kernel::tiled::<T, O, E>(x, w, bias, residual, y, config, numerics)
-            .grid(m.div_ceil(config.rows) * columns)
-            .launch(stream),
-        Algorithm::Persistent => {
-            // As many programs as there are multiprocessors: of the tiles that are large enough for it, one fits on each.
-            let programs = stream.device().properties().multiprocessors.max(1) as usize;
-            kernel::persistent::<T, O, E>(x, w, bias, residual, y, config, numerics)
-                .grid(programs.min(m.div_ceil(config.rows) * columns))
-                .launch(stream)
+        Algorithm::Tiled => {
+            kernel::tiled::<T, O, E>(x, w, bias, residual, y, config, numerics).grid(programs).launch(stream)
         }
         Algorithm::Gemv => {
-            kernel::gemv::<T, O, E>(x, w, bias, residual, y, config, numerics).grid(columns).launch(stream)
+            kernel::gemv::<T, O, E>(x, w, bias, residual, y, config, numerics).grid(programs).launch(stream)
+        }
+        Algorithm::Persistent | Algorithm::StreamK => {
+            kernel::persistent::<T, O, E>(x, w, bias, residual, y, config, numerics)
+                .grid(programs)
+                .launch(stream)
         }
     }
 }

@@ -7,7 +7,7 @@ use tegula::prelude::*;
 use tegula::runtime::Device;
 
 use super::config::{Algorithm, Config, MAX_GEMV_ROWS, Problem, shapes};
-use super::{gemm_with, reference};
+use super::{Workspace, gemm_with, reference};
 use crate::testing::{Bound, Padded, Rng, assert_close, device, fast_device, shown};
 use crate::{Activation, DeviceClass, GemmOptions, gemm};
 
@@ -51,7 +51,10 @@ fn against_f64<T: Activation + DotInto<f32>, O: Activation>(device: &Device, cas
     }
     let stream = device.stream();
     match case.config {
-        Some(config) => gemm_with(x.view(), w.view(), y.view_mut(), options, config, &stream).unwrap(),
+        Some(config) => {
+            gemm_with(x.view(), w.view(), y.view_mut(), options, config, &mut Workspace::new(), &stream)
+                .unwrap()
+        }
         None => gemm(x.view(), w.view(), y.view_mut(), options, &stream).unwrap(),
     }
 
@@ -120,7 +123,7 @@ fn each_epilogue() {
 fn configs_of_gpus() {
     for bits in [16, 32] {
         for (m, n, k) in [(1, 9, 33), (2, 5, 600), (4, 130, 64), (8, 3, 1100), (9, 65, 70), (70, 129, 66)] {
-            let mut config = Config::choose(&Problem::dense([m, n, k], bits), DeviceClass::H200);
+            let mut config = Config::choose(&Problem::dense([m, n, k], bits), false, DeviceClass::H200);
             // The interpreter looks at all of a tile: a smaller one shows the same.
             config.block_n = config.block_n.min(64);
             let case = Case { config: Some(config), bias: true, pad: 1, ..case(m, n, k) };
@@ -140,7 +143,7 @@ fn without_k_the_product_is_zero() {
         in_every_type(&device(), case(m, 5, 0), 1);
         against_f64::<f32, f32>(&device(), Case { bias: true, accumulate: true, ..case(m, 5, 0) }, 2);
     }
-    let gemv = Config::choose(&Problem::dense([1, 5, 0], 32), DeviceClass::H200);
+    let gemv = Config::choose(&Problem::dense([1, 5, 0], 32), false, DeviceClass::H200);
     against_f64::<f32, f32>(&device(), Case { config: Some(gemv), bias: true, ..case(1, 5, 0) }, 3);
 }
 
@@ -162,10 +165,10 @@ fn columns_may_lie_apart() {
     let exact = reference::gemm(&to_f64(&xs), &to_f64(&ws), [3, 5, 8]);
     let size = reference::magnitudes(&to_f64(&xs), &to_f64(&ws), [3, 5, 8]);
     for class in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
-        let config = Config::choose(&Problem::dense([3, 5, 8], 32), class);
+        let config = Config::choose(&Problem::dense([3, 5, 8], 32), false, class);
         let mut y = device.zeros::<f32>(&[3, 5]).unwrap();
         let (x, w) = (x.view().transpose(0, 1).unwrap(), w.view().transpose(0, 1).unwrap());
-        gemm_with(x, w, &mut y, GemmOptions::new(), config, &device.stream()).unwrap();
+        gemm_with(x, w, &mut y, GemmOptions::new(), config, &mut Workspace::new(), &device.stream()).unwrap();
         let bounds = size.iter().map(|size| size * 12.0 * 2f64.powi(-24));
         assert_close(&to_f64(&y.to_vec().unwrap()), &exact, bounds);
     }
@@ -196,8 +199,8 @@ fn what_does_not_fit_is_named() {
     let wrong_y = gemm(&x, &w, &mut zeros(&[5, 2]), options(), &stream);
     let bias = gemm(&x, &w, &mut y, options().bias(&zeros(&[2])), &stream);
     let residual = gemm(&x, &w, &mut y, options().residual(&zeros(&[2, 4])), &stream);
-    let gemv = Config { rows: 1, ..Config::choose(&Problem::dense([1, 5, 8], 32), DeviceClass::H200) };
-    let config = gemm_with(&x, &w, &mut y, options(), gemv, &stream);
+    let gemv = Config { rows: 1, ..Config::choose(&Problem::dense([1, 5, 8], 32), false, DeviceClass::H200) };
+    let config = gemm_with(&x, &w, &mut y, options(), gemv, &mut Workspace::new(), &stream);
     expect![[r#"
         `gemm`, argument `w`: shape [5, 9], but [5, 8] is needed: K is that of `x`
         `gemm`, argument `x`: shape [16], but 2 dimensions are needed: [M, K]; `view().reshape(…)` gives a tensor another shape
@@ -214,9 +217,15 @@ fn what_is_chosen_is_legal() {
         for bits in [16, 32] {
             for [m, n, k] in shapes() {
                 let problem = Problem::dense([m, n, k], bits);
-                let c = Config::choose(&problem, device);
-                assert_eq!(c.check(&problem, device), Ok(()), "{c:?} for {problem:?}");
-                assert!(c.algorithm != Algorithm::Gemv || c.rows <= MAX_GEMV_ROWS, "{c:?} for {m} rows");
+                for split in [false, true] {
+                    let c = Config::choose(&problem, split, device);
+                    assert_eq!(c.check(&problem, device), Ok(()), "{c:?} for {problem:?}");
+                    assert!(c.algorithm != Algorithm::Gemv || c.rows <= MAX_GEMV_ROWS, "{c:?} for {m} rows");
+                    assert!(
+                        split || c.algorithm != Algorithm::StreamK,
+                        "{c:?} without memory for partial sums"
+                    );
+                }
             }
         }
     }

@@ -1,12 +1,16 @@
-//! The persistent kernel: every config of its space, on the host and on the emulator, by few programs, so that each takes several tiles; and what is refused.
+//! The persistent kernels: every config of their space, on the host and on the emulator, by few programs, so that each takes several tiles, and several share one;
+//! and what is refused.
 
 use expect_test::expect;
+use tegula::ir::kernel::Kernel;
+use tegula::ir::target::GpuFeatures;
+use tegula::ir::transform::schedule;
 use tegula::prelude::*;
 use tegula::runtime::Device;
 
 use super::super::config::{Algorithm, Config, Problem};
 use super::super::options::{Numerics, absent};
-use super::super::{hopper, kernel, reference};
+use super::super::{Workspace, hopper, kernel, reference};
 use crate::testing::{Bound, Padded, Rng, assert_close, device};
 use crate::{Activation, DeviceClass};
 
@@ -23,18 +27,48 @@ fn against_f64<T: Activation + DotInto<f32>, O: Activation>(
     let w = Padded::<T>::random(device, [n, k], pad(k), &mut rng);
     let mut y = Padded::<O>::poisoned(device, [m, n], pad(n));
     let added = absent(x.view()).unwrap();
-    kernel::persistent::<T, O, T>(
-        x.view(),
-        w.view(),
-        added.bias,
-        added.residual,
-        y.view_mut(),
-        config,
-        Numerics::default(),
-    )
-    .grid(programs)
-    .launch(&device.stream())
-    .unwrap_or_else(|error| panic!("{config:?}, {m}×{n}×{k}: {error}"));
+    let numerics = Numerics::default();
+    let mut workspace = Workspace::new();
+    let slots = [2 * programs, config.rows, config.block_n];
+    let (partials, arrivals) = workspace.views(device, slots, config.tiles(m, n)).unwrap();
+    macro_rules! launched {
+        ($launch:expr) => {{
+            let launch = $launch.grid(programs);
+            assert_specialized(device, config, launch.kernel().unwrap());
+            launch.launch(&device.stream())
+        }};
+    }
+    // Several times, where the counters must be zeros again.
+    let times =
+        if config.algorithm == Algorithm::StreamK && device.properties().target.is_none() { 2 } else { 1 };
+    let (mut partials, mut arrivals) = (partials, arrivals);
+    for _ in 0..times {
+        let (x, w, y) = (x.view(), w.view(), y.view_mut());
+        let done = match config.algorithm {
+            Algorithm::StreamK => launched!(kernel::stream_k::<T, O, T>(
+                x,
+                w,
+                added.bias,
+                added.residual,
+                y,
+                partials.reborrow(),
+                arrivals.reborrow(),
+                config,
+                numerics
+            )),
+            _ => launched!(kernel::persistent::<T, O, T>(
+                x,
+                w,
+                added.bias,
+                added.residual,
+                y,
+                config,
+                numerics
+            )),
+        };
+        done.unwrap_or_else(|error| panic!("{config:?}, {m}×{n}×{k}: {error}"));
+    }
+    assert!(arrivals.as_view().to_vec().unwrap().iter().all(|&count| count == 0), "a counter was left");
     let (xs, ws) = (x.values_f64(), w.values_f64());
     let exact = reference::gemm(&xs, &ws, [m, n, k]);
     let size = reference::magnitudes(&xs, &ws, [m, n, k]);
@@ -45,20 +79,33 @@ fn against_f64<T: Activation + DotInto<f32>, O: Activation>(
     y.assert_padding_untouched();
 }
 
+/// On Hopper, a config that asks for it must get warps of its own for loads: nothing else would be tested.
+fn assert_specialized(device: &Device, config: Config, kernel: Kernel) {
+    if DeviceClass::of(device).is_hopper() {
+        let scheduled = schedule::run(&kernel, &GpuFeatures::SM_90).unwrap();
+        assert!(scheduled.kernel.warp_groups().is_some(), "{config:?} is not specialised");
+    }
+}
+
 #[test]
 fn every_config_on_the_host() {
     for config in hopper::space(16, usize::MAX) {
         for shape in [[1, 1, 1], [130, 7, 65], [33, 260, 64], [65, 1, 130], [1, 70, 33], [5, 9, 0]] {
-            against_f64::<bf16, bf16>(&device(), config, shape, 2);
+            if config.algorithm == Algorithm::Persistent || shape[2] > 0 {
+                let units = config.tiles(shape[0], shape[1]) * shape[2].div_ceil(config.block_k);
+                against_f64::<bf16, bf16>(&device(), config, shape, units.clamp(1, 2));
+            }
         }
         against_f64::<f16, f32>(&device(), config, [70, 70, 70], 1);
     }
 }
 
-/// A shape with three tiles or more for two programs, the last ones ragged, and a ring that goes round more than once.
+/// A shape with two tiles or more along each dimension where they are not long, the last ones ragged, and a ring that goes round more than once.
 #[cfg(feature = "jit")]
 fn ragged(config: Config) -> [usize; 3] {
-    [config.rows + 1, 2 * config.block_n - 9, (config.num_stages as usize + 1) * config.block_k - 3]
+    let (a, b) = (config.rows + 1, 2 * config.block_n - 9);
+    let k = (config.num_stages as usize + 1) * config.block_k - 3;
+    if config.swap { [b, a, k] } else { [a, b, k] }
 }
 
 #[cfg(feature = "jit")]
@@ -71,7 +118,7 @@ fn emulated(target: &str) -> Device {
 fn every_config_on_an_emulated_hopper() {
     let device = emulated("sm_90a");
     for config in hopper::space(16, usize::MAX) {
-        against_f64::<bf16, bf16>(&device, config, ragged(config), 2);
+        against_f64::<bf16, bf16>(&device, config, ragged(config), 3);
     }
 }
 
@@ -79,12 +126,15 @@ fn every_config_on_an_emulated_hopper() {
 #[test]
 fn edges_on_an_emulated_hopper() {
     let device = emulated("sm_90a");
-    // The largest and the smallest tile, and the one that goes to two groups.
-    for config in hopper::space(16, 256)
-        .filter(|c| [128 * 256, 64 * 64].contains(&(c.rows * c.block_n)) || c.num_warps == 4)
-    {
+    // The largest tile and small ones, and the one that goes to two groups.
+    for config in hopper::space(16, 512).filter(|c| {
+        [128 * 256, 64 * 64, 64 * 16].contains(&(c.rows * c.block_n))
+            || c.warp_specialize == WarpSpecialize::PingPong
+    }) {
         for shape in [[1, 1, 64], [3, 8, 0], [2, 1, 200], [1, 72, 7]] {
-            against_f64::<bf16, bf16>(&device, config, shape, 1);
+            if config.algorithm == Algorithm::Persistent || shape[2] > 0 {
+                against_f64::<bf16, bf16>(&device, config, shape, 1);
+            }
         }
         against_f64::<f16, f32>(&device, config, [65, 66, 136], 3);
     }
@@ -95,8 +145,8 @@ fn edges_on_an_emulated_hopper() {
 #[test]
 fn the_hint_is_ignored_on_an_emulated_ampere() {
     let device = emulated("sm_80");
-    for config in hopper::space(16, 192).filter(|c| c.rows * c.block_n <= 128 * 128) {
-        against_f64::<bf16, bf16>(&device, config, [config.rows + 1, config.block_n + 1, 100], 2);
+    for config in hopper::space(16, 512).filter(|c| c.rows * c.block_n <= 64 * 128) {
+        against_f64::<bf16, bf16>(&device, config, [65, 66, 100], 3);
     }
 }
 
@@ -111,7 +161,7 @@ fn twenty_seeds() {
         for seed in 0..20 {
             let timing = [Timing::Early, Timing::Late, Timing::Random][seed as usize % 3];
             device.set_emulation(Emulation::default().with_seed(seed).with_timing(timing)).unwrap();
-            against_f64::<bf16, bf16>(&device, config, ragged(config), 2);
+            against_f64::<bf16, bf16>(&device, config, ragged(config), 3);
         }
     }
 }
@@ -119,7 +169,7 @@ fn twenty_seeds() {
 #[test]
 fn illegal_configs_are_refused_with_the_reason() {
     let problem = Problem::dense([4096, 4096, 4096], 16);
-    let largest = hopper::space(16, usize::MAX).next().unwrap();
+    let largest = hopper::space(16, usize::MAX).find(|c| c.block_n == 256).unwrap();
     let small = Problem::dense([4096, 4096, 128], 16);
     let cases = [
         (problem, Config { num_stages: 5, ..largest }),
@@ -133,6 +183,11 @@ fn illegal_configs_are_refused_with_the_reason() {
         (small, largest),
         (Problem::dense([5, 64, 64], 16), Config { algorithm: Algorithm::Gemv, rows: 4, ..largest }),
         (Problem::dense([1 << 30, 1 << 30, 4096], 16), largest),
+        (Problem::dense([1 << 20, 1 << 20, 4096], 16), Config { algorithm: Algorithm::StreamK, ..largest }),
+        (
+            problem,
+            Config { algorithm: Algorithm::StreamK, warp_specialize: WarpSpecialize::PingPong, ..largest },
+        ),
     ];
     let words = cases.map(|(problem, config)| match config.check(&problem, DeviceClass::H200) {
         Ok(()) => "legal\n".to_owned(),
@@ -151,13 +206,15 @@ fn illegal_configs_are_refused_with_the_reason() {
         4 stages of 64 along K, but K is 128; use fewer stages, or `Algorithm::Tiled`
         4 rows a program, but `x` has 5 rows; use `Algorithm::Tiled`
         35184372088832 tiles, but they are numbered by an i32; use larger tiles
+        2147483648 steps along K in all, but 1 to 2097152 are possible; use `Algorithm::Persistent`
+        two groups in turns, which takes as many steps for each tile; use `WarpSpecialize::Cooperative`
     "#]]
     .assert_eq(&words.concat());
 }
 
 #[test]
 fn the_whole_space_is_legal_where_it_applies() {
-    for k in [128, 576, 4096] {
+    for k in [128, 576, 1024, 4096] {
         let problem = Problem::dense([4096, 4096, k], 16);
         for config in hopper::space(16, k) {
             assert_eq!(config.check(&problem, DeviceClass::H200), Ok(()), "{config:?}");
@@ -167,7 +224,7 @@ fn the_whole_space_is_legal_where_it_applies() {
 
 #[test]
 fn hopper_configs_are_chosen_where_tensor_copies_are_possible() {
-    let algorithm = |shape, device| Config::choose(&Problem::dense(shape, 16), device).algorithm;
+    let algorithm = |shape, device| Config::choose(&Problem::dense(shape, 16), false, device).algorithm;
     assert_eq!(algorithm([4096, 4096, 4096], DeviceClass::H200), Algorithm::Persistent);
     assert_eq!(algorithm([4096, 4096, 4096], DeviceClass::A100), Algorithm::Tiled);
     assert_eq!(algorithm([4096, 4096, 4095], DeviceClass::H200), Algorithm::Tiled, "rows start anywhere");
