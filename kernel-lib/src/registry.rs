@@ -96,6 +96,7 @@ pub fn all_kernels() -> Vec<Entry> {
         crate::attention::append::config::entry(),
         crate::attention::decode::config::entry(),
         crate::attention::forward::config::entry(),
+        crate::attention::forward::config::hopper_entry(),
         crate::attention::merge::config::entry(),
         crate::embedding::config::entry(),
         crate::embedding::config::entry_quantized(),

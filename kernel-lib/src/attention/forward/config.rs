@@ -2,6 +2,7 @@
 
 use tegula::prelude::{DotInto, Float, bf16, f16};
 
+use super::hopper::attention_forward_hopper;
 use super::kernel::{Given, attention_forward};
 use crate::DeviceClass;
 use crate::attention::shape::padded;
@@ -64,6 +65,14 @@ impl ForwardConfig {
         }
     }
 
+    /// The config of the kernel for Hopper. Two warpgroups have 64 queries each; beside their output there are registers for the scores of 128 keys, or of 64
+    /// where the output is wider.
+    pub fn hopper(head_dim: usize, value_dim: usize) -> ForwardConfig {
+        let (head_dim, value_dim) = (padded(head_dim), padded(value_dim));
+        let block_kv = if head_dim.max(value_dim) > 128 { 64 } else { 128 };
+        ForwardConfig { block_q: 128, block_kv, head_dim, value_dim, num_warps: 8, num_stages: 2 }
+    }
+
     /// All that the choice gives for the usual head dimensions.
     pub fn space(bytes: usize, device: DeviceClass) -> Vec<ForwardConfig> {
         let mut space = Vec::new();
@@ -87,6 +96,26 @@ pub fn entry() -> Entry {
     variants_of::<f16>("f16", 2, &mut variants);
     variants_of::<bf16>("bf16", 2, &mut variants);
     Entry { name: "attention_forward", variants }
+}
+
+/// What the registry lists of the kernel for Hopper.
+pub fn hopper_entry() -> Entry {
+    let mut variants = Vec::new();
+    hopper_variants_of::<f16>("f16", &mut variants);
+    hopper_variants_of::<bf16>("bf16", &mut variants);
+    Entry { name: "attention_forward_hopper", variants }
+}
+
+fn hopper_variants_of<T: Float + DotInto<f32>>(types: &str, variants: &mut Vec<Variant>) {
+    for (head_dim, value_dim) in [(64, 64), (128, 128), (192, 128), (256, 256)] {
+        let config = ForwardConfig::hopper(head_dim, value_dim);
+        for causal in [false, true] {
+            let given = Given { causal, lse: causal, ..Given::default() };
+            variants.push(Variant::new(types, (config, given), move || {
+                attention_forward_hopper::<T>::stage(given, config)
+            }));
+        }
+    }
 }
 
 fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mut Vec<Variant>) {

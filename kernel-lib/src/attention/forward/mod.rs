@@ -1,6 +1,7 @@
 //! Attention forward: many queries of a sequence at once, as in prefill and training.
 
 pub mod config;
+pub mod hopper;
 pub mod kernel;
 #[cfg(test)]
 mod tests;
@@ -69,9 +70,31 @@ pub fn forward<T: Activation + DotInto<f32>>(
     };
     let Extents { queries, keys, head_dim, value_dim, .. } = extents;
     let bytes = size_of::<T::Storage>();
-    let config = options.config.unwrap_or_else(|| {
-        ForwardConfig::choose(queries, keys, head_dim, value_dim, bytes, DeviceClass::of(device))
-    });
+    let class = DeviceClass::of(device);
+    let grid_of = |config: &ForwardConfig| queries.div_ceil(config.block_q) * extents.heads * extents.batch;
+    let hopper =
+        class.is_hopper() && bytes == 2 && queries > HOPPER_QUERIES && !given.kv_len && !given.q_start;
+    if options.config.is_none()
+        && hopper
+        && [&inputs.q, &inputs.k, &inputs.v].iter().all(|x| has_tensor_map(x))
+    {
+        let config = ForwardConfig::hopper(head_dim, value_dim);
+        let launch = hopper::attention_forward_hopper::<T>(
+            inputs.q,
+            inputs.k,
+            inputs.v,
+            outputs.out,
+            lse,
+            scale,
+            given,
+            config,
+        );
+        let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(grid_of(&config));
+        return check.launched(launch.launch(stream));
+    }
+    let config = options
+        .config
+        .unwrap_or_else(|| ForwardConfig::choose(queries, keys, head_dim, value_dim, bytes, class));
     check_dims(&check, (config.head_dim, config.value_dim), &extents)?;
     let launch = kernel::attention_forward::<T>(
         inputs.q,
@@ -85,7 +108,20 @@ pub fn forward<T: Activation + DotInto<f32>>(
         given,
         config,
     );
-    let grid = queries.div_ceil(config.block_q) * extents.heads * extents.batch;
-    let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(grid);
+    let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(grid_of(&config));
     check.launched(launch.launch(stream))
+}
+
+/// With more queries the kernel for Hopper, whose blocks have 128, is the faster one.
+const HOPPER_QUERIES: usize = 64;
+
+/// Can tensor copies take it? (A kernel for Hopper without them would be compiled for the general path, which its tiles are too large for.)
+fn has_tensor_map<T: Activation>(x: &TensorView<'_, T>) -> bool {
+    let strides = x.strides();
+    let bytes = size_of::<T::Storage>();
+    let (last, others) = strides.split_last().expect("four dimensions");
+    x.device_address().is_multiple_of(16)
+        && *last == 1
+        && others.iter().all(|s| (s * bytes).is_multiple_of(16))
+        && x.shape().iter().all(|&extent| extent <= i32::MAX as usize)
 }

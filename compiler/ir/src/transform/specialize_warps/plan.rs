@@ -415,32 +415,21 @@ fn make_channels(
     Some(channels)
 }
 
-/// Gives each channel its ring; gives how many rings there are. What a loop loads and what is loaded before or behind the loop (its first or last iteration, set
-/// apart) share a ring if it is the same kind of tile of the same view, and its slot is given back before the loop begins: the uses of a ring follow
-/// each other, so a slot that is held for long would stop all others.
+/// Gives each channel its ring; gives how many rings there are. Channels that load the same kind of tile of the same view share a ring if their uses follow each
+/// other: an iteration that is set apart and its loop, or two loops. (A slot that is held for longer than that would stop all others.)
 fn share_rings(kernel: &Kernel, map: &Map, channels: &mut [Channel]) -> usize {
     for (ring, channel) in channels.iter_mut().enumerate() {
         channel.ring = ring;
     }
-    for outer in 0..channels.len() {
-        let inner = (0..channels.len()).find(|&inner| {
-            let (a, b) = (&channels[outer], &channels[inner]);
-            let Some(user) = map.parent.get(&b.block).map(|&(op, _)| op) else { return false };
-            let position = map
-                .ancestor_in(user, a.block)
-                .filter(|_| a.block != b.block)
-                .and_then(|op| kernel.blocks[a.block].ops.iter().position(|&o| o == op));
-            let alike = |(x, y): (&Load, &Load)| {
-                x.ring == y.ring
-                    && x.tile == y.tile
-                    && kernel.ops[x.op].operands[0] == kernel.ops[y.op].operands[0]
-            };
-            position.is_some_and(|p| a.last_use < p || p < a.first_use)
-                && a.loads.len() == b.loads.len()
-                && a.loads.iter().zip(&b.loads).all(alike)
-        });
-        if let Some(inner) = inner {
-            channels[outer].ring = channels[inner].ring;
+    for new in 0..channels.len() {
+        let fits = |ring: usize| {
+            channels
+                .iter()
+                .filter(|c| c.ring == ring)
+                .all(|old| alike(kernel, old, &channels[new]) && apart(kernel, map, old, &channels[new]))
+        };
+        if let Some(ring) = (0..new).find(|&old| fits(channels[old].ring)).map(|old| channels[old].ring) {
+            channels[new].ring = ring;
         }
     }
     // Without gaps.
@@ -451,6 +440,35 @@ fn share_rings(kernel: &Kernel, map: &Map, channels: &mut [Channel]) -> usize {
         channel.ring = used.binary_search(&channel.ring).expect("listed");
     }
     used.len()
+}
+
+/// Do two channels load the same kinds of tiles of the same views?
+fn alike(kernel: &Kernel, a: &Channel, b: &Channel) -> bool {
+    let same = |(x, y): (&Load, &Load)| {
+        x.ring == y.ring
+            && x.tile == y.tile
+            && x.multicast == y.multicast
+            && kernel.ops[x.op].operands[0] == kernel.ops[y.op].operands[0]
+    };
+    a.loads.len() == b.loads.len() && a.loads.iter().zip(&b.loads).all(same)
+}
+
+/// Is one channel done with its slots before the other begins, whenever the block that holds both is run?
+fn apart(kernel: &Kernel, map: &Map, a: &Channel, b: &Channel) -> bool {
+    // The blocks around a channel, from its own outwards, with the positions at which it is in use there.
+    let around = |channel: &Channel| {
+        let mut out = vec![(channel.block, channel.first_use, channel.last_use)];
+        let mut at = channel.block;
+        while let Some(&(op, outer)) = map.parent.get(&at) {
+            let position = kernel.blocks[outer].ops.iter().position(|&o| o == op).expect("it stands there");
+            out.push((outer, position, position));
+            at = outer;
+        }
+        out
+    };
+    let (of_a, of_b) = (around(a), around(b));
+    let shared = of_a.iter().find_map(|x| of_b.iter().find(|y| x.0 == y.0).map(|y| (x, y)));
+    shared.is_some_and(|(x, y)| x.2 < y.1 || y.2 < x.1)
 }
 
 /// Bodies of loops all of whose planned dots add to a sum that the loop carries and nobody else looks at meanwhile.
