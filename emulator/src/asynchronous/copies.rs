@@ -84,15 +84,17 @@ impl GlobalSide {
         }
     }
 
-    /// Calls `f` for each run that is inside of the tensor.
-    pub fn for_each_run(&self, mut f: impl FnMut(Run)) {
+    /// Calls `f` for each run that is inside of the tensor; for stores (`written`) with the rest of the chunk of 16 bytes that a row of the tensor ends in: an H200 stores
+    /// whole chunks.
+    pub fn for_each_run(&self, written: bool, mut f: impl FnMut(Run)) {
         match self {
             GlobalSide::Range { bytes: 0, .. } => {}
             GlobalSide::Range { address, bytes } => f(Run { address: *address, bytes: *bytes, image: 0 }),
             GlobalSide::Box { map, coordinates } => map.for_each_row(&coordinates[..map.rank()], |row| {
                 if !row.inside.is_empty() {
                     let image = row.offset + row.inside.start;
-                    f(Run { address: row.address, bytes: row.inside.len() as u32, image });
+                    let end = if written { row.inside.end.next_multiple_of(16) } else { row.inside.end };
+                    f(Run { address: row.address, bytes: end - row.inside.start, image });
                 }
             }),
         }

@@ -18,7 +18,7 @@ static INFO: KernelInfo =
 /// A view, and the boxes that it is copied in.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    /// Of the memory that the view is part of, row-major. What is beyond the view must neither be read nor written.
+    /// Of the memory that the view is part of, row-major. What is beyond the view must neither be read nor written, but for the rest of a chunk of 16 bytes.
     padded: &'static [usize],
     /// Of the view, along the same axes.
     extents: &'static [usize],
@@ -51,9 +51,11 @@ impl Case {
         TensorMapSpec { swizzle: self.swizzle, store, ..TensorMapSpec::new(self.order, self.box_dims) }
     }
 
-    /// Where element `coordinates` of the map is in memory; `None` outside of the view.
-    fn place(&self, coordinates: &[usize]) -> Option<usize> {
-        let inside = coordinates.iter().zip(self.dims()).all(|(&c, dim)| c < dim);
+    /// Where element `coordinates` of the map is in memory; `None` outside of the view, whose rows are taken to end at a multiple of `chunk` elements.
+    fn place(&self, coordinates: &[usize], chunk: usize) -> Option<usize> {
+        let mut dims = self.dims();
+        dims[0] = dims[0].next_multiple_of(chunk);
+        let inside = coordinates.iter().zip(dims).all(|(&c, dim)| c < dim);
         let mut memory = vec![0; coordinates.len()];
         for (&axis, &coordinate) in self.order.iter().zip(coordinates) {
             memory[self.permuted[axis as usize]] = coordinate;
@@ -212,7 +214,12 @@ fn check<T: Element + From<u8> + PartialEq + Debug>(device: &Device, case: Case)
                     at
                 })
                 .collect();
-            if let Some(place) = case.place(&coordinates) {
+            // What is stored behind a row's end, to the end of a chunk of 16 bytes, are the zeros that were loaded from there.
+            let rest = case.place(&coordinates, 16 / bytes);
+            if let Some(place) = rest.filter(|_| case.place(&coordinates, 1).is_none()) {
+                wanted[place] = T::from(0u8);
+            }
+            if let Some(place) = case.place(&coordinates, 1) {
                 wanted[place] = before[place];
                 wanted_shown[tile * elements + case.swizzled(element * bytes) / bytes] = before[place];
             }

@@ -297,6 +297,12 @@ fn start(
         good &= aligned(lanes, lane, env, "size", u64::from(bytes), 16);
         good &= aligned(lanes, lane, env, "global address", address, 16);
     }
+    if let (GlobalSide::Box { map, coordinates }, false) =
+        (&side, matches!(direction, BulkDirection::Load { .. }))
+    {
+        let start = i64::from(coordinates[0]) * i64::from(map.data_type().bytes());
+        good &= aligned(lanes, lane, env, "start along the fastest axis, in bytes,", start as u64, 16);
+    }
     match direction {
         BulkDirection::Load { barrier, mask, own: own_only } => {
             good &= !own_only || own(lanes, lane, env, at, "destination");

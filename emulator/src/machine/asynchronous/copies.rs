@@ -280,7 +280,7 @@ fn for_each_checked(
         }
     };
     // All runs of a box have the same length.
-    side.for_each_run(|run| {
+    side.for_each_run(kind != AccessKind::Read, |run| {
         runs[count] = run;
         count += 1;
         if count == runs.len() {

@@ -5,6 +5,8 @@ use std::collections::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::super::plan_shared_memory;
+use crate::analysis::access;
+use crate::analysis::axis_info::AxisInfoMap;
 use crate::analysis::tensor_copy::{TensorTile, tensor_tile};
 use crate::analysis::wgmma;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef, WarpSpecialize};
@@ -176,7 +178,8 @@ impl Map {
 /// The plan for a kernel; `None` if there is nothing to specialise, or it would not fit. Rings have `most` slots at most.
 pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<Plan> {
     let map = Map::of(kernel);
-    let dots = choose_dots(kernel, &map);
+    let info = AxisInfoMap::compute(kernel);
+    let dots = choose_dots(kernel, &map, &info);
     if dots.is_empty() {
         return None;
     }
@@ -204,7 +207,7 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<
         WarpSpecialize::PingPong => Some(find_turns(kernel, &map, &channels, &accumulating)?),
         _ => None,
     };
-    let stores = tensor_stores(kernel, &dots, if turns.is_some() { 2 } else { 1 });
+    let stores = tensor_stores(kernel, &info, &dots, if turns.is_some() { 2 } else { 1 });
     let mut staging: Vec<SharedType> = stores.iter().map(|s| s.ring).collect();
     staging.dedup();
     let staging = staging.iter().map(|ring| ring.slots * slot_bytes(ring)).sum();
@@ -213,10 +216,10 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<
 }
 
 /// The dots that wgmma takes, with their operands. An operand that is loaded must be read by such dots alone.
-fn choose_dots(kernel: &Kernel, map: &Map) -> HashMap<Op, (Operand, Operand)> {
+fn choose_dots(kernel: &Kernel, map: &Map, info: &AxisInfoMap) -> HashMap<Op, (Operand, Operand)> {
     let mut dots: HashMap<Op, (Operand, Operand)> = HashMap::new();
     for &op in map.block_of.keys() {
-        if let Some(operands) = operands_of(kernel, map, op) {
+        if let Some(operands) = operands_of(kernel, map, info, op) {
             dots.insert(op, operands);
         }
     }
@@ -242,7 +245,7 @@ fn choose_dots(kernel: &Kernel, map: &Map) -> HashMap<Op, (Operand, Operand)> {
     }
 }
 
-fn operands_of(kernel: &Kernel, map: &Map, op: Op) -> Option<(Operand, Operand)> {
+fn operands_of(kernel: &Kernel, map: &Map, info: &AxisInfoMap, op: Op) -> Option<(Operand, Operand)> {
     let data = &kernel.ops[op];
     let Opcode::Dot(precision) = data.opcode else { return None };
     let (a, b, acc) = (data.operands[0], data.operands[1], data.operands[2]);
@@ -252,8 +255,8 @@ fn operands_of(kernel: &Kernel, map: &Map, op: Op) -> Option<(Operand, Operand)>
     if !wgmma::splits_over(kernel.ty(acc).shape()?, kernel.hints.num_warps) || !k.is_multiple_of(depth) {
         return None;
     }
-    let b = slot_operand(kernel, map, b, false)?;
-    let a = match slot_operand(kernel, map, a, true) {
+    let b = slot_operand(kernel, map, info, b, false)?;
+    let a = match slot_operand(kernel, map, info, a, true) {
         Some(slot) => slot,
         None if elem.bits() == 16 => Operand::Tile,
         None => return None,
@@ -262,7 +265,7 @@ fn operands_of(kernel: &Kernel, map: &Map, op: Op) -> Option<(Operand, Operand)>
 }
 
 /// The operand as the producer can load it: a load that the tensor-copy engine takes, handed on by nothing but a transposition and a change of rank.
-fn slot_operand(kernel: &Kernel, map: &Map, value: Value, is_a: bool) -> Option<Operand> {
+fn slot_operand(kernel: &Kernel, map: &Map, info: &AxisInfoMap, value: Value, is_a: bool) -> Option<Operand> {
     let (load, transpose) = trace(kernel, value)?;
     let Opcode::ViewLoad { padding: Padding::Zero, .. } = kernel.ops[load].opcode else { return None };
     map.block_of.get(&load)?;
@@ -274,6 +277,9 @@ fn slot_operand(kernel: &Kernel, map: &Map, value: Value, is_a: bool) -> Option<
     }
     let tile = tensor_tile(kernel, view, shape)?;
     let elem = kernel.ty(view).as_view()?.elem;
+    if !starts_aligned(info, kernel.ops[load].operands[1 + tile.order[0]], elem) {
+        return None;
+    }
     if tile.axes.len() != 2 || tile.slot_layout(tile.slot_shape(shape), elem.bits()).is_none() {
         return None;
     }
@@ -285,6 +291,11 @@ fn slot_operand(kernel: &Kernel, map: &Map, value: Value, is_a: bool) -> Option<
     }
     address_slice(kernel, map, load)?;
     Some(Operand::Slot { load, transpose })
+}
+
+/// Does a tile begin, along the fastest axis, at a multiple of the 16 bytes that the tensor-copy engine moves together? It stops the kernel otherwise.
+fn starts_aligned(info: &AxisInfoMap, offset: Value, elem: Elem) -> bool {
+    access::pow2_part(info.divisibility(offset, 0)) * u64::from(elem.bits()) / 8 >= 16
 }
 
 /// The load behind a value, and whether the value is its transpose.
@@ -531,7 +542,12 @@ fn find_turns(
 }
 
 /// Stores of results of dots that the tensor-copy engine can make, with the ring that they go through.
-fn tensor_stores(kernel: &mut Kernel, dots: &HashMap<Op, (Operand, Operand)>, groups: u32) -> Vec<Store> {
+fn tensor_stores(
+    kernel: &mut Kernel,
+    info: &AxisInfoMap,
+    dots: &HashMap<Op, (Operand, Operand)>,
+    groups: u32,
+) -> Vec<Store> {
     let shapes: HashSet<Shape> = dots.keys().filter_map(|&op| kernel.ty(kernel.result(op)).shape()).collect();
     let mut stores = Vec::new();
     let mut read: HashSet<Value> = HashSet::new();
@@ -554,10 +570,16 @@ fn tensor_stores(kernel: &mut Kernel, dots: &HashMap<Op, (Operand, Operand)>, gr
         return Vec::new();
     }
     stores.retain(|&op| !read.contains(&kernel.ops[op].operands[0]));
-    stores.into_iter().filter_map(|op| tensor_store(kernel, op, &shapes, groups)).collect()
+    stores.into_iter().filter_map(|op| tensor_store(kernel, info, op, &shapes, groups)).collect()
 }
 
-fn tensor_store(kernel: &mut Kernel, op: Op, shapes: &HashSet<Shape>, groups: u32) -> Option<Store> {
+fn tensor_store(
+    kernel: &mut Kernel,
+    info: &AxisInfoMap,
+    op: Op,
+    shapes: &HashSet<Shape>,
+    groups: u32,
+) -> Option<Store> {
     let data = &kernel.ops[op];
     let (view, stored) = (data.operands[0], *data.operands.last()?);
     let extents = kernel.ty(stored).shape()?;
@@ -589,7 +611,13 @@ fn tensor_store(kernel: &mut Kernel, op: Op, shapes: &HashSet<Shape>, groups: u3
     part[axes[1] as usize] = columns;
     let part = Shape::new(&part);
     let tile = tensor_tile(kernel, view, part)?;
-    if tile.order[0] != axes[1] as usize {
+    let fastest = tile.order[0];
+    if fastest != axes[1] as usize || !starts_aligned(info, kernel.ops[op].operands[1 + fastest], elem) {
+        return None;
+    }
+    // At the end of a row whole chunks of 16 bytes are stored, though part of the last one be outside of the view (measured on an H200).
+    let facts = access::view_facts(kernel, info, view);
+    if access::pow2_part(facts.dim_divisible[fastest]) * u64::from(elem.bits()) / 8 < 16 {
         return None;
     }
     let slot = tile.slot_shape(part);
