@@ -4,6 +4,8 @@ use expect_test::expect;
 use tegula::prelude::*;
 
 use super::config::ForwardConfig;
+use super::hopper::attention_forward_hopper;
+use super::kernel::Given;
 use crate::attention::reference::Problem;
 use crate::attention::testing::{Case, Memory, Placed};
 use crate::attention::{ForwardOptions, Inputs, Outputs, forward};
@@ -277,6 +279,66 @@ fn what_is_chosen_is_in_the_space() {
                     assert!(space.contains(&config), "{config:?} for {queries} × {keys} × {head_dim}");
                 }
             }
+        }
+    }
+}
+
+/// More queries than the general kernel is chosen for on Hopper: there these run on warps of their own for loads and dots.
+#[test]
+fn blocks_of_128_queries() {
+    let shapes = [
+        (65, 70, (2, 1), 64, 64),
+        (128, 128, (1, 1), 128, 128),
+        (130, 259, (3, 1), 64, 64),
+        (192, 192, (1, 1), 128, 128),
+        (100, 20, (1, 1), 40, 24),
+        (90, 150, (1, 1), 256, 256),
+        (70, 300, (1, 1), 192, 128),
+    ];
+    for (seed, (queries, keys, heads, head_dim, value_dim)) in shapes.into_iter().enumerate() {
+        for causal in [false, true] {
+            let p = Problem { value_dim, ..problem(queries, keys, heads, head_dim, causal) };
+            run(&Case::<bf16>::random(p.clone(), 1.0, seed as u64), Memory::Bshd, None);
+            run(&Case::<f16>::random(p, 1.0, seed as u64), Memory::Bhsd, None);
+        }
+    }
+}
+
+/// The kernel for Hopper is a kernel like any other: here in small tiles, on whatever device.
+#[test]
+fn the_kernel_for_hopper_in_small_tiles() {
+    for (seed, (queries, keys)) in [(1, 1), (5, 40), (40, 5), (33, 48), (48, 33)].into_iter().enumerate() {
+        for causal in [false, true] {
+            let p = problem(queries, keys, (2, 1), 16, causal);
+            let case = Case::<bf16>::random(p.clone(), 1.0, seed as u64);
+            let device = device();
+            let [q, k, v] = case.place(&device, Memory::Bshd);
+            let mut out = Placed::<bf16>::poisoned(&device, [1, queries, 2, 16], Memory::Bshd);
+            let mut lse = device.alloc::<f32>(&[1, 2, queries]).unwrap();
+            let config = ForwardConfig {
+                block_q: 16,
+                block_kv: 16,
+                head_dim: 16,
+                value_dim: 16,
+                num_warps: 1,
+                num_stages: 1,
+            };
+            let given = Given { causal, lse: true, ..Given::default() };
+            attention_forward_hopper::<bf16>(
+                q.view(),
+                k.view(),
+                v.view(),
+                out.view_mut(),
+                &mut lse,
+                0.25f32,
+                given,
+                config,
+            )
+            .num_warps(1)
+            .grid(queries.div_ceil(16) * 2)
+            .launch(&device.stream())
+            .unwrap();
+            case.check(&out.values(), Some(&to_f64(&lse.to_vec().unwrap())), &format!("{p:?}"));
         }
     }
 }
