@@ -1,6 +1,6 @@
 //! The space of `kernel::persistent` and `kernel::stream_k` on Hopper, and the choice in it.
 //!
-//! A config is a tile, and how its warps share it. What a tile is worth was measured on an H200 (`cargo bench --bench gpu -- --gemm-space`); what a shape
+//! A config is a tile, and how its warps share it. What a tile is worth is a figure, to be fitted to `cargo bench --bench gpu -- --gemm-space`; what a shape
 //! makes of it is arithmetic: whole tiles are gone through in waves, and a wave lasts as long as one tile, however few there are; shared tiles
 //! take their part of everything, and the time to put them together.
 
@@ -30,9 +30,9 @@ const fn ping_pong(rows: usize, block_n: usize, speed: f64) -> Tile {
     Tile { warp_specialize: WarpSpecialize::PingPong, ..cooperative(rows, block_n, 4, speed) }
 }
 
-/// Rows of w beside few rows of x. The speed is that of the tensor cores, which does not matter here.
-const fn swapped(rows: usize, block_n: usize, step_bytes: usize) -> Tile {
-    Tile { swap: true, step_bytes, ..cooperative(rows, block_n, rows as u32 / 16, block_n as f64 / 256.0) }
+/// Rows of w beside few rows of x, which wait for memory more than for tensor cores.
+const fn swapped(rows: usize, block_n: usize, step_bytes: usize, speed: f64) -> Tile {
+    Tile { swap: true, step_bytes, ..cooperative(rows, block_n, rows as u32 / 16, speed) }
 }
 
 /// From the largest to the smallest.
@@ -40,21 +40,21 @@ const TILES: &[Tile] = &[
     ping_pong(128, 128, 1.0),
     cooperative(128, 256, 8, 0.97),
     cooperative(128, 128, 8, 0.95),
-    cooperative(64, 256, 4, 0.8),
-    cooperative(128, 64, 8, 0.7),
-    cooperative(64, 128, 4, 0.75),
-    ping_pong(64, 128, 0.75),
-    cooperative(64, 64, 4, 0.45),
-    swapped(128, 128, 128),
-    swapped(128, 64, 128),
-    swapped(64, 64, 256),
-    swapped(128, 32, 256),
-    swapped(64, 32, 256),
-    swapped(128, 16, 256),
-    swapped(64, 16, 256),
-    swapped(128, 8, 256),
-    swapped(64, 8, 256),
-    swapped(64, 8, 512),
+    cooperative(64, 256, 4, 0.93),
+    cooperative(128, 64, 8, 0.75),
+    cooperative(64, 128, 4, 0.92),
+    ping_pong(64, 128, 0.92),
+    cooperative(64, 64, 4, 0.6),
+    swapped(128, 128, 128, 0.9),
+    swapped(128, 64, 128, 0.7),
+    swapped(64, 64, 256, 0.7),
+    swapped(128, 32, 256, 0.5),
+    swapped(64, 32, 256, 0.5),
+    swapped(128, 16, 256, 0.35),
+    swapped(64, 16, 256, 0.35),
+    swapped(128, 8, 256, 0.25),
+    swapped(64, 8, 256, 0.25),
+    swapped(64, 8, 512, 0.25),
 ];
 
 /// Rows of tiles that are gone through together: with 132 programs, about as many columns of tiles as rows are at work at a time.
@@ -107,15 +107,20 @@ fn candidates(bits: u32, k: usize) -> impl Iterator<Item = (Config, f64)> {
     })
 }
 
-/// Products and additions of 16-bit operands in a microsecond on one multiprocessor, as large products have them.
-const RATE: f64 = 2.65e6;
-/// Bytes in a microsecond: what a multiprocessor gets from the L2 cache, and all of them from memory.
-const L2_RATE: f64 = 40e3;
+/// Products and additions of 16-bit operands in a microsecond on one multiprocessor.
+const RATE: f64 = 3.3e6;
+/// Bytes that a multiprocessor gets in a microsecond, from wherever.
+const LOAD_RATE: f64 = 150e3;
+/// Bytes in a microsecond from memory, for all together and for one.
 const MEMORY_RATE: f64 = 4.3e6;
+const OWN_MEMORY_RATE: f64 = 60e3;
+/// What a byte counts that comes from the L2 cache once more: little, so that it decides between what is equal otherwise.
+const REUSE_RATE: f64 = 1e9;
 /// Microseconds until the first operands are there, and the last sums stored.
-const LATENCY: f64 = 3.0;
-/// Microseconds of an exchange of partial sums, beside their bytes.
-const EXCHANGE: f64 = 2.0;
+const LATENCY: f64 = 2.5;
+/// Microseconds of an exchange of partial sums, and its bytes in a microsecond.
+const EXCHANGE: f64 = 1.5;
+const EXCHANGE_RATE: f64 = 80e3;
 
 /// What a config takes for a product, in microseconds.
 fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) -> f64 {
@@ -123,14 +128,18 @@ fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) 
     let (steps, tiles, bytes) = (k.div_ceil(config.block_k), config.tiles(m, n), bits as f64 / 8.0);
     let operands = (config.rows + config.block_n) as f64 * config.block_k as f64 * bytes;
     let products = (config.rows * config.block_n * config.block_k) as f64;
-    let step = f64::max(products * bytes / 2.0 / (RATE * speed), operands / L2_RATE);
+    let step = f64::max(products * bytes / 2.0 / (RATE * speed), operands / LOAD_RATE);
     let partials = 2.0 * (config.rows * config.block_n * 4) as f64;
-    let (steps, exchange) = match config.algorithm {
-        Algorithm::StreamK => ((tiles * steps).div_ceil(multiprocessors), EXCHANGE + partials / L2_RATE),
+    let (mine, exchange) = match config.algorithm {
+        Algorithm::StreamK => {
+            ((tiles * steps).div_ceil(multiprocessors), EXCHANGE + partials / EXCHANGE_RATE)
+        }
         _ => (tiles.div_ceil(multiprocessors) * steps, 0.0),
     };
-    let memory = (m * k + n * k + m * n) as f64 * bytes / MEMORY_RATE;
-    f64::max(steps as f64 * step, memory) + exchange + LATENCY
+    let programs = config.programs([m, n, k], multiprocessors) as f64;
+    let memory = (m * k + n * k + m * n) as f64 * bytes / f64::min(MEMORY_RATE, programs * OWN_MEMORY_RATE);
+    let reuse = (tiles * steps) as f64 * operands / REUSE_RATE;
+    f64::max(mine as f64 * step, memory) + reuse + exchange + LATENCY
 }
 
 /// The config with the least time; `None` if the tensor-copy engine does not take the operands, or K is too short for a pipeline. `split`: may
