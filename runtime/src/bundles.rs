@@ -74,7 +74,9 @@ pub(crate) fn search(
     let mut missed = Vec::new();
     for bundle in all {
         let found = bundle.code(&source, &facts, target, wanted);
-        match found.map_err(|error| LaunchError::Bundle { kernel: name.to_owned(), error })? {
+        match found
+            .map_err(|error| LaunchError::Bundle { kernel: name.to_owned(), error: Box::new(error) })?
+        {
             Found::Kernel(code) => return Ok(Search::Found(code)),
             why => missed.push(format!("{}: {}", bundle.name(), explain(&why, name, &bundle))),
         }

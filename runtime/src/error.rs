@@ -128,7 +128,7 @@ pub enum LaunchError {
         /// The kernel.
         kernel: String,
         /// What is wrong.
-        error: tegula_bundle::Error,
+        error: Box<tegula_bundle::Error>,
     },
     /// The compiler refused.
     #[error(transparent)]

@@ -122,7 +122,8 @@ impl BundledKernel {
                 )));
             };
             let found = self.bundle.choose(&self.record, &known, target, bundles::wanted(device));
-            let found = found.map_err(|error| LaunchError::Bundle { kernel: self.name.clone(), error })?;
+            let found = found
+                .map_err(|error| LaunchError::Bundle { kernel: self.name.clone(), error: Box::new(error) })?;
             let code = match found {
                 Found::Kernel(code) => *code,
                 why => {
