@@ -16,10 +16,20 @@ pub fn fast_device() -> Device {
     open("host")
 }
 
+fn named() -> Option<String> {
+    std::env::var("TEGULA_TEST_DEVICE").ok().filter(|name| !name.is_empty())
+}
+
 fn open(default: &str) -> Device {
-    let named = std::env::var("TEGULA_TEST_DEVICE").ok().filter(|name| !name.is_empty());
+    let named = named();
     let name = named.as_deref().unwrap_or(default);
     tegula::device(name).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The size of a test: `whole`, or `small` where the device under test is emulated. That takes some thousand times as long, and finds in few
+/// tiles what it finds in many; only what takes seconds there needs this.
+pub fn sized<T>(whole: T, small: T) -> T {
+    if named().is_some_and(|name| name.starts_with("emulated")) { small } else { whole }
 }
 
 /// A reproducible stream of numbers (SplitMix64).

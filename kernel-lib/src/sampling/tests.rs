@@ -4,7 +4,7 @@ use expect_test::expect;
 use tegula::prelude::*;
 
 use super::{MAX_VOCAB, Sampling, reference};
-use crate::testing::{Padded, Rng, device, shown};
+use crate::testing::{Padded, Rng, device, shown, sized};
 use crate::{Activation, sample};
 
 fn sampled<T: Activation>(logits: &Padded<T>, rows: usize, sampling: &Sampling) -> Vec<i32> {
@@ -64,7 +64,7 @@ fn agrees_with_f64_in_every_type() {
 
 #[test]
 fn vocabularies_of_real_models() {
-    for vocab in [49_152, 128_256, 152_064] {
+    for &vocab in sized(&[49_152, 128_256, 152_064][..], &[20_000]) {
         let sampling = Sampling { temperature: 0.8, top_k: Some(100), top_p: Some(0.95), seed: 5, step: 3 };
         against_f64::<bf16>(1, vocab, 0, sampling);
         against_f64::<f32>(1, vocab, 0, Sampling { top_k: None, ..sampling });
@@ -90,7 +90,7 @@ fn the_longest_row_does_not_overflow() {
 fn the_selected_set_is_exact_with_ties() {
     // 3 is the third largest, three times over: with k = 3 it makes five.
     let logits = [1.0f32, 3.0, 5.0, 3.0, -1.0, 4.0, 3.0, f32::NAN, f32::NEG_INFINITY, 0.0, -0.0];
-    let rows = 4000;
+    let rows = sized(4000, 1000);
     let repeated: Vec<f32> = logits.iter().copied().cycle().take(rows * logits.len()).collect();
     let logits = Padded::of(&device(), &repeated, [rows, 11], 0);
     let set = |top_k, top_p| {
