@@ -78,7 +78,8 @@ impl Format {
     /// The NaN that PTX instructions write: all bits below the sign.
     pub const fn canonical_nan(self) -> u32 {
         match self {
-            Format::F32 | Format::Tf32 => 0x7FFF_FFFF,
+            Format::F32 => 0x7FFF_FFFF,
+            Format::Tf32 => 0x7FFF_E000,
             Format::F16 | Format::Bf16 => 0x7FFF,
             Format::E4m3 | Format::E5m2 => 0x7F,
         }

@@ -72,7 +72,7 @@ pub fn read_bf16(memory: &GlobalMemory, address: u64, count: usize) -> Vec<f64> 
 }
 
 /// A row-major matrix, in boxes of `rows` by 64.
-fn matrix_map(address: u64, [height, width]: [usize; 2], rows: u32) -> [u8; 128] {
+pub fn matrix_map(address: u64, [height, width]: [usize; 2], rows: u32) -> [u8; 128] {
     let (dims, strides) = ([width as u64, height as u64], [width as u64 * 2]);
     TensorMapBuilder::new(TensorDataType::Bf16, address, &dims, &strides, &[64, rows])
         .swizzle(Swizzle::B128)

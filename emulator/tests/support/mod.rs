@@ -7,6 +7,7 @@ pub mod backward;
 pub mod compiled;
 pub mod gemm;
 pub mod kernels;
+pub mod specialised;
 
 use tegula_emulator::asynchronous::{TensorDataType, TensorMapBuilder};
 use tegula_emulator::matrix::Swizzle;

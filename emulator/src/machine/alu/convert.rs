@@ -53,6 +53,9 @@ pub(super) fn scalar(c: &Convert, f: &mut Frame, d: Slot, a: Slot, exec: u32) {
         (Type::U32, Type::F32) if c.rounding == Rounding::Zero && c.register_bits == 32 => {
             a.map(|a| u64::from(f32::from_bits(a as u32) as u32))
         }
+        (Type::Tf32, Type::F32) if c.rounding == Rounding::NearestAway => {
+            a.map(|a| u64::from(tf32_away(a as u32, c.satfinite)))
+        }
         (to, from) => a.map(|a| one(c, to, from, a)),
     };
     f.write(d, exec, &out);
@@ -84,6 +87,15 @@ pub(super) fn pair(c: &Convert, f: &mut Frame, d: Slot, a: Slot, b: Slot, exec: 
 fn bf16(bits: u64) -> u64 {
     let x = bits as u32;
     if x & 0x7FFF_FFFF > 0x7F80_0000 { 0x7FFF } else { u64::from((x + 0x7FFF + (x >> 16 & 1)) >> 16) }
+}
+
+/// `cvt.rna.tf32.f32`, as an H200 executes it: in integers, blind to NaN, whose payload is cut off like any number's low bits (so a NaN with no other
+/// bits becomes infinite), and clamped with `.satfinite` by stepping back once from all that is not finite.
+fn tf32_away(bits: u32, satfinite: bool) -> u32 {
+    const INFINITY: u32 = 0x7F80_0000;
+    let finite = bits & INFINITY != INFINITY;
+    let rounded = bits.wrapping_add(if finite { 0x1000 } else { 0 }) & !0x1FFF;
+    if satfinite && rounded & INFINITY == INFINITY { rounded - 0x2000 } else { rounded }
 }
 
 fn half_format(ty: Type) -> Format {

@@ -79,7 +79,7 @@ fn output(x: f32, mode: FloatMode) -> u64 {
         return if mode.sat { 0 } else { u64::from(NAN32) };
     }
     let x = if mode.sat { x.clamp(0.0, 1.0) } else { x };
-    let x = if mode.relu && x < 0.0 { 0.0 } else { x };
+    let x = if mode.relu && x <= 0.0 { 0.0 } else { x };
     // The clamp keeps a negative zero.
     u64::from(if mode.sat && x == 0.0 { 0 } else { x.to_bits() })
 }
@@ -285,10 +285,12 @@ fn half_output(x: f64, format: Format, mode: FloatMode) -> u64 {
             Overflow::Infinity,
         ));
     }
-    let x = if mode.relu && x < 0.0 { 0.0 } else { x };
+    // Of −0, too, it makes +0.
+    let x = if mode.relu && x <= 0.0 { 0.0 } else { x };
     let bits = round(x, format, Rounding::NearestEven, Overflow::Infinity);
-    let subnormal = format == Format::F16 && bits & 0x7C00 == 0;
-    u64::from(if mode.ftz && subnormal { bits & 0x8000 } else { bits })
+    // Of bf16, only `ex2.approx.ftz` flushes.
+    let exponent = if format == Format::Bf16 { 0x7F80 } else { 0x7C00 };
+    u64::from(if mode.ftz && bits & exponent == 0 { bits & 0x8000 } else { bits })
 }
 
 fn half_min_max(max: bool, format: Format, mode: FloatMode, x: f64, y: f64) -> u64 {

@@ -166,9 +166,8 @@ fn binary(op: IntBinary, ty: Int, a: u64, b: u64) -> u64 {
         MulWide => truncate(x.wrapping_mul(y) as u64, 2 * bits),
         Mul24Lo => fit(low24(a, ty).wrapping_mul(low24(b, ty))),
         Mul24Hi => fit(low24(a, ty).wrapping_mul(low24(b, ty)) >> 16),
-        // The ISA leaves division by zero open; all ones, and the dividend, are what GPUs give.
-        Div if y == 0 => truncate(u64::MAX, bits),
-        Rem if y == 0 => truncate(a, bits),
+        // The ISA leaves division by zero open; all ones, quotient and remainder, are what an H200 gives.
+        Div | Rem if y == 0 => truncate(u64::MAX, bits),
         Div => fit(x / y),
         Rem => fit(x % y),
         Min => fit(x.min(y)),
