@@ -72,7 +72,7 @@ impl<T: Float + DotInto<f32>> Product<T> {
     }
 }
 
-/// The same as [`tiled`] by programs that stay: as many as the GPU runs at once, each of which takes tile after tile. Where the GPU has tensor copies and
+/// The same as [`tiled`](tiled()) by programs that stay: as many as the GPU runs at once, each of which takes tile after tile. Where the GPU has tensor copies and
 /// tensor cores that read shared memory, `config.warp_specialize` gives loads, products and stores to different warps: the next tile's loads run
 /// while this one is stored. There is nothing else about it here: barriers, buffers and copies are the compiler's.
 #[kernel(num_warps = config.num_warps, num_stages = config.num_stages, warp_specialize = config.warp_specialize)]
@@ -102,7 +102,7 @@ pub fn persistent<T: Float + DotInto<f32>, O: Float, E: Float>(
 /// along K of all tiles are one sequence, and each program takes as long a piece of it. A tile that several programs have a part of is summed up, in the order
 /// of K, by the one that is ready last: none waits for another, and the result does not depend on which one it is.
 ///
-/// partials: [2 · programs, rows, `block_n`], for what a program has of the first and of the last tile of its piece; arrivals: [tiles], zeros, and zeros
+/// partials: [2 · programs, rows, `block_n`], for what a program has of the first and of the last tile of its piece; arrivals: `[tiles]`, zeros, and zeros
 /// again afterwards.
 #[kernel(num_warps = config.num_warps, num_stages = config.num_stages, warp_specialize = config.warp_specialize)]
 pub fn stream_k<T: Float + DotInto<f32>, O: Float, E: Float>(

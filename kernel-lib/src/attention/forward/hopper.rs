@@ -49,7 +49,7 @@ impl<T: Float> Ahead<T> {
     }
 }
 
-/// As [`attention_forward`](super::kernel::attention_forward), without `kv_len` and `q_start`.
+/// As [`attention_forward`](super::kernel::attention_forward()), without `kv_len` and `q_start`.
 ///
 /// Keys are gone through from the last tile to the first: those that need a mask come first, the very last one outside of any loop.
 #[kernel(num_warps = 8, num_stages = 2, warp_specialize = WarpSpecialize::Cooperative)]
