@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
 
+use crate::built::{self, Artifact, executable};
 use crate::machine::Machine;
 use crate::setup::{self, Scope};
 use crate::workspace::{Workspace, run};
@@ -145,7 +145,7 @@ fn listing(contents: &[Item], run: &[Run]) -> String {
 fn add(workspace: &Workspace, item: &Item, programs: &[Artifact], folder: &Path) -> Result<()> {
     match *item {
         Item::Program { package, kind, name, to } => {
-            let built = executable(programs, kind, name)
+            let built = executable(programs, kind.flag().trim_start_matches('-'), name)
                 .with_context(|| format!("cargo built no {} {name} of {package}", kind.flag()))?;
             let to = folder.join("bin").join(to);
             copy(built, &to)?;
@@ -162,26 +162,13 @@ fn add(workspace: &Workspace, item: &Item, programs: &[Artifact], folder: &Path)
     }
 }
 
-/// The part of cargo's messages that says where an executable is.
-#[derive(Deserialize)]
-struct Artifact {
-    target: ArtifactTarget,
-    executable: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-struct ArtifactTarget {
-    name: String,
-    kind: Vec<String>,
-}
-
 /// Builds the programs in the release profile, as few selections as can be: cargo builds what they share for each selection of packages anew.
 /// Unit tests are one of their own, since `cargo build --lib` builds the library itself.
 fn build(workspace: &Workspace, contents: &[Item]) -> Result<Vec<Artifact>> {
     let mut programs = Vec::new();
     for (command, unit_tests) in [(&["build"][..], false), (&["test", "--no-run"][..], true)] {
         let mut cargo = workspace.cargo();
-        cargo.args(command).args(["--release", "--message-format=json-render-diagnostics"]);
+        cargo.args(command).arg("--release");
         let mut features = BTreeSet::new();
         for item in contents {
             let Item::Program { package, kind, name, .. } = item else { continue };
@@ -199,25 +186,9 @@ fn build(workspace: &Workspace, contents: &[Item]) -> Result<Vec<Artifact>> {
             cargo.args(["--features", &feature]);
         }
         println!("==> {}", crate::workspace::display(&cargo));
-        let output = cargo.stderr(Stdio::inherit()).output()?;
-        ensure!(output.status.success(), "cannot build the programs");
-        programs.extend(artifacts(&String::from_utf8_lossy(&output.stdout)));
+        programs.extend(built::build(&mut cargo)?);
     }
     Ok(programs)
-}
-
-/// What cargo's JSON messages, one a line, say was built.
-fn artifacts(messages: &str) -> Vec<Artifact> {
-    messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-}
-
-fn executable<'a>(artifacts: &'a [Artifact], kind: Kind, name: &str) -> Option<&'a Path> {
-    let kind = kind.flag().trim_start_matches('-');
-    let is_it = |target: &ArtifactTarget| target.name == name && target.kind.iter().any(|k| k == kind);
-    artifacts
-        .iter()
-        .filter(|artifact| is_it(&artifact.target))
-        .find_map(|artifact| artifact.executable.as_deref())
 }
 
 impl Kind {
@@ -357,20 +328,6 @@ mod tests {
         assert!(passed && output.ends_with("1 passed, 0 failed\n"), "{output}");
         let (output, passed) = run_it(STEPS, &["absent"]);
         assert!(!passed && output.ends_with("0 passed, 0 failed\n"), "{output}");
-    }
-
-    #[test]
-    fn the_executable_is_read_from_cargos_messages() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"tegula","kind":["lib"]},"executable":null}
-{"reason":"build-script-executed","package_id":"x"}
-{"reason":"compiler-artifact","target":{"name":"gpu","kind":["bench"]},"executable":"t/gpu-34"}
-{"reason":"compiler-artifact","target":{"name":"gpu","kind":["test"]},"executable":"t/gpu-12"}
-{"reason":"build-finished","success":true}
-"#;
-        let artifacts = artifacts(messages);
-        assert_eq!(executable(&artifacts, Kind::Test, "gpu"), Some(Path::new("t/gpu-12")));
-        assert_eq!(executable(&artifacts, Kind::Bench, "gpu"), Some(Path::new("t/gpu-34")));
-        assert_eq!(executable(&artifacts, Kind::Test, "tegula"), None);
     }
 
     #[test]

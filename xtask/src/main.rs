@@ -5,6 +5,7 @@
 //! is plain Rust over `cargo`, `apt-get`, `pip` and `tar`, and builds with nothing but a linker.
 
 mod bless;
+mod built;
 mod bundle;
 mod counts;
 mod demo;

@@ -1,7 +1,8 @@
 //! What there is to test, as arguments of `cargo test`: first everything that needs no LLVM, then what does.
 //!
 //! Two rules make it quick. Whatever links LLVM is a binary of 100 MB that takes seconds to link, so only tests that compile kernels do:
-//! the packages that reach the code generator by themselves, and tests of others that ask for it by `required-features`. And trybuild
+//! the packages that reach the code generator by themselves, tests of others that ask for it by `required-features`, and the kernel library on
+//! emulated GPUs. And trybuild
 //! builds the package under test a second time, with the features that it was given: without default features, that leaves LLVM out.
 
 use std::collections::BTreeSet;
@@ -12,6 +13,9 @@ use crate::workspace::{Dependency, Package, Workspace};
 
 /// The one package that links LLVM; whatever depends on it does too.
 const LLVM_PACKAGE: &str = "tegula-codegen";
+
+/// The package whose unit tests run on emulated GPUs, too, and the feature with which they compile kernels.
+pub const ON_EMULATOR: (&str, &str) = ("tegula-kernels", "jit");
 
 /// The members of the workspace, by whether they reach LLVM once default features are off.
 pub struct Suites<'a> {
@@ -57,11 +61,15 @@ impl<'a> Suites<'a> {
         let (mut packages, mut targets, mut features) = (Vec::new(), Vec::new(), BTreeSet::new());
         for package in self.workspace.packages.iter().filter(|package| wanted(&package.name)) {
             let all = self.with_llvm.contains(&package.name);
+            let on_emulator = package.name == ON_EMULATOR.0;
             let tests = package.targets.iter().filter(|target| target.kind.iter().any(|kind| kind == "test"));
             // `--no-default-features` leaves out the tests that ask for a feature, and only those.
             let tests: Vec<_> = tests.filter(|test| all || !test.required_features.is_empty()).collect();
-            if all || !tests.is_empty() {
+            if all || on_emulator || !tests.is_empty() {
                 packages.extend(["--package", &package.name]);
+            }
+            if on_emulator {
+                features.insert(format!("{}/{}", package.name, ON_EMULATOR.1));
             }
             for test in tests {
                 targets.extend(["--test", &test.name]);
@@ -152,6 +160,7 @@ mod tests {
                     {"name": "a", "kind": ["test"], "required-features": ["jit"]},
                     {"name": "b", "kind": ["test"], "required-features": ["jit"]}]},
                 {"name": "tegula-codegen", "manifest_path": "/x/c/Cargo.toml", "dependencies": [], "targets": []},
+                {"name": "tegula-kernels", "manifest_path": "/x/k/Cargo.toml", "dependencies": [], "targets": []},
             ],
         }))
         .unwrap()
@@ -165,12 +174,19 @@ mod tests {
             suites.without_llvm().join(" "),
             "--workspace --exclude tegula-codegen --no-default-features"
         );
-        let facade = "--lib --bins --test a --test b --features tegula/jit";
-        let with_llvm = format!("--package tegula --package tegula-codegen {facade}");
+        let targets = "--lib --bins --test a --test b";
+        let packages = "--package tegula --package tegula-codegen --package tegula-kernels";
+        let with_llvm = format!("{packages} {targets} --features tegula-kernels/jit --features tegula/jit");
         assert_eq!(suites.with_llvm().unwrap().join(" "), with_llvm);
         let named = suites.of_packages(&["tegula".into()]).unwrap();
         let named: Vec<_> = named.iter().map(|words| words.join(" ")).collect();
-        assert_eq!(named, ["--package tegula --no-default-features", &format!("--package tegula {facade}")]);
+        assert_eq!(
+            named,
+            [
+                "--package tegula --no-default-features",
+                &format!("--package tegula {targets} --features tegula/jit")
+            ]
+        );
         assert!(suites.of_packages(&["absent".into()]).is_err());
     }
 }

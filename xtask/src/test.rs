@@ -4,15 +4,19 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
+use crate::built;
 use crate::model;
 use crate::setup::{self, Scope};
 use crate::steps::Steps;
-use crate::suites::Suites;
+use crate::suites::{ON_EMULATOR, Suites};
 use crate::tidy;
 use crate::workspace::Workspace;
 
 /// Private items are documented too, and linked to: a module's header is read by those who work on it.
 const RUSTDOCFLAGS: &str = "-D warnings -A rustdoc::private_intra_doc_links";
+
+/// On which device the kernel library's tests run.
+const DEVICE_VARIABLE: &str = "TEGULA_TEST_DEVICE";
 
 /// Arguments of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -65,7 +69,25 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     };
     steps.tests(&mut tests(&without_llvm));
     if let Some(selection) = suites.with_llvm().filter(|_| !args.no_llvm) {
-        steps.tests(&mut tests(&selection));
+        steps.tests(tests(&selection).env(DEVICE_VARIABLE, "emulated:sm_90a"));
+        on_sm_80(workspace, &selection, &mut steps)?;
     }
     Ok(steps.finish())
+}
+
+/// Runs the kernel library's tests once more, on the other architecture: the program that the step before built, since any other selection of packages
+/// would make cargo build LLVM's dependants anew.
+fn on_sm_80(workspace: &Workspace, selection: &[String], steps: &mut Steps) -> Result<()> {
+    let package = workspace.package(ON_EMULATOR.0)?;
+    let mut build = workspace.cargo();
+    build.arg("test").args(selection).arg("--no-run");
+    // What does not build has failed in the step before.
+    let Ok(programs) = built::build(&mut build) else { return Ok(()) };
+    let library = package.name.replace('-', "_");
+    let program = built::executable(&programs, "lib", &library)
+        .context("cargo built no tests of the kernel library")?;
+    let mut command = workspace.command(program);
+    command.current_dir(workspace.root.join(workspace.folder(package)));
+    steps.tests(command.env(DEVICE_VARIABLE, "emulated:sm_80"));
+    Ok(())
 }

@@ -3,7 +3,7 @@
 //! Asked of `cargo metadata --no-deps`, which needs no network and about 40 ms, rather than guessed from paths: so
 //! `CARGO_TARGET_DIR`, `build.target-dir` and renamed folders are all respected.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -83,7 +83,12 @@ impl Workspace {
     /// `cargo`, to be run in the root, with the CUDA tools of [`crate::setup`] named to the code generator: which
     /// finds them by itself only while the target folder is called `target`.
     pub fn cargo(&self) -> Command {
-        let mut command = Command::new(cargo_program());
+        self.command(cargo_program())
+    }
+
+    /// As [`Workspace::cargo`], for another program.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
         command.current_dir(&self.root);
         for tool in TOOLS {
             let program = self.cuda_bin().join(tool.name);
