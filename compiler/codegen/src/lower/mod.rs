@@ -40,8 +40,6 @@ mod values;
 mod view;
 mod warp_groups;
 
-use std::collections::HashMap;
-
 use cranelift_entity::SecondaryMap;
 use melior::Context;
 use melior::ir::attribute::{DenseI32ArrayAttribute, StringAttribute, TypeAttribute};
@@ -216,8 +214,8 @@ pub(crate) struct Lowering<'c, 'k> {
     pub thread: thread::Thread<'c>,
     /// The start of dynamic shared memory.
     pub shared: V<'c>,
-    /// The tensor maps among the arguments.
-    pub maps: HashMap<(u16, TensorMapSpec), V<'c>>,
+    /// The tensor maps among the arguments, in their order: it is the order in which they are prefetched, and code must not change from run to run.
+    pub maps: Vec<((u16, TensorMapSpec), V<'c>)>,
     /// The block that each operation stands in, and the one being lowered: they tell what is invariant in a loop.
     pub block_of: SecondaryMap<Op, Option<TileBlock>>,
     pub current: Option<TileBlock>,

@@ -11,6 +11,12 @@ use super::emitter::{IntCmp, V};
 use super::{Lowering, Result, nvvm};
 
 impl<'c> Lowering<'c, '_> {
+    /// The address of a copy's tensor map: the signature has one for every copy.
+    fn tensor_map(&self, copy: &tensor_copy::TensorCopy) -> V<'c> {
+        let of_copy = self.maps.iter().find(|(key, _)| *key == (copy.param, copy.map));
+        of_copy.expect("the signature has a map for every copy").1
+    }
+
     /// Lowers the copies of a tile into a slot. One thread starts them.
     pub fn tensor_load(&mut self, op: Op, cache: CacheHint) -> Result {
         let data = self.kernel.ops[op].clone();
@@ -29,7 +35,7 @@ impl<'c> Lowering<'c, '_> {
             slot = self.e.add(slot, self.e.mul(rank, self.e.i32(apart.into())));
             ctas = Some(((1u32 << self.kernel.ctas()) - 1) as u16);
         }
-        let map = self.maps[&(copy.param, copy.map)];
+        let map = self.tensor_map(&copy);
         for part in &copy.boxes {
             let at: Vec<V<'c>> = copy
                 .map
@@ -122,7 +128,7 @@ impl<'c> Lowering<'c, '_> {
         let thread = self.linear(&lanes, &warps);
 
         let starts: Vec<V<'c>> = data.operands[1..n - 2].iter().map(|&v| self.coordinate(v)).collect();
-        let map = self.maps[&(copy.param, copy.map)];
+        let map = self.tensor_map(&copy);
         let first = self.first_of_warpgroup();
         let parts: Vec<(u32, u32)> = row_blocks
             .iter()

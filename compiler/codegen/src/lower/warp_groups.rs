@@ -48,7 +48,7 @@ impl<'c> Lowering<'c, '_> {
         self.guarded(first_warp, |s| {
             let elected = nvvm::elect(&s.e);
             s.guarded(elected, |s| {
-                for &map in s.maps.values() {
+                for &(_, map) in &s.maps {
                     nvvm::prefetch_map(&s.e, map);
                 }
                 outcome = s.block(regions[0]);
