@@ -5,9 +5,12 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use tegula_codegen::Target;
+use expect_test::expect_file;
+use tegula_codegen::compile::compile as compile_one;
+use tegula_codegen::{Assemble, Options, Target};
 use tegula_conformance::{Case, Engine, cases, check};
 use tegula_ir::artifact::CompiledKernel;
+use tegula_ir::text;
 
 use crate::{Compiled, EmulatedEngine, assemble, compile, distinct_kernels, in_parallel};
 
@@ -114,4 +117,21 @@ fn every_case_is_right_on_the_emulated_sm_80() {
 #[test]
 fn every_case_is_right_on_the_emulated_sm_90a() {
     runs_on_the_emulator(&Target::SM_90A);
+}
+
+/// The emulator's tests run and break these kernels without a compiler (`emulator/tests/specialised.rs`): as fixtures, with the bytes of shared memory
+/// that a launch needs in the first line. `cargo xtask bless -p tegula-conformance-gpu -- fixtures` writes them.
+#[test]
+fn fixtures_of_the_emulator_are_what_the_compiler_makes() {
+    let products = include_str!("../../filetests/transform/specialize_warps/gemm.tile");
+    let clusters = include_str!("../../filetests/transform/specialize_warps/cluster.tile");
+    for (file, name) in [(products, "gemm"), (products, "turns"), (clusters, "halves")] {
+        let (input, _) = file.split_once("// output:").expect("a file test has an output");
+        let kernels = text::parse(input).unwrap_or_else(|e| panic!("{}", e.render(name, input)));
+        let kernel = kernels.iter().find(|kernel| kernel.name == name).expect("the file has this kernel");
+        let options = Options { line_info: false, assemble: Assemble::No, ..Options::default() };
+        let made = compile_one(kernel, &Target::SM_90A, &options).unwrap_or_else(|e| panic!("{e}")).kernel;
+        let text = format!("// {} bytes of shared memory\n{}", made.shared_bytes, made.ptx);
+        expect_file![format!("../../../emulator/tests/fixtures/tile_{name}.ptx")].assert_eq(&text);
+    }
 }

@@ -132,7 +132,7 @@ fn from_tile(
     args: &Args,
 ) -> Result<String, String> {
     let name = path.map_or("<stdin>".to_owned(), |p| p.display().to_string());
-    let kernels = text::parse(source).map_err(|e| e.render(&name, source))?;
+    let kernels = text::parse_with_file(source, &name).map_err(|e| e.render(&name, source))?;
     let passes: Vec<&Pass> = args
         .passes
         .iter()
