@@ -11,6 +11,8 @@
 #[allow(dead_code)]
 #[path = "../examples/histogram.rs"]
 mod histogram;
+#[path = "ratchets/kernels.rs"]
+mod kernel_library;
 #[allow(dead_code)]
 #[path = "../examples/matmul.rs"]
 mod matmul;
