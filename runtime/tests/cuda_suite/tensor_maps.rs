@@ -198,7 +198,10 @@ fn check<T: Element + From<u8> + PartialEq + Debug>(device: &Device, case: Case)
     let from = (0..rank).try_fold(x.view(), |v, axis| v.slice(axis, part(axis))).unwrap();
     let to = (0..rank).try_fold(y.view_mut(), |v, axis| v.slice(axis, part(axis))).unwrap();
     let (from, to) = (from.permute(case.permuted).unwrap(), to.permute(case.permuted).unwrap());
-    tiles(from, to, &mut shown, &format!("{case:?} {}", T::ELEM)).launch(&device.stream()).unwrap();
+    let what = format!("{case:?} of {}", T::ELEM);
+    let failed = |e: &dyn std::fmt::Display| -> ! { panic!("{what}: {e}") };
+    let launched = tiles(from, to, &mut shown, &what).launch(&device.stream());
+    launched.unwrap_or_else(|e| failed(&e));
 
     let (mut wanted, mut wanted_shown) = (after, vec![T::from(0u8); total * elements]);
     for tile in 0..total {
@@ -225,8 +228,9 @@ fn check<T: Element + From<u8> + PartialEq + Debug>(device: &Device, case: Case)
             }
         }
     }
-    assert!(shown.to_vec().unwrap() == wanted_shown, "{case:?}: what was loaded");
-    assert!(y.to_vec().unwrap() == wanted, "{case:?}: what was stored");
+    let (found_shown, found) = (shown.to_vec(), y.to_vec());
+    assert!(found_shown.unwrap_or_else(|e| failed(&e)) == wanted_shown, "{what}: what was loaded");
+    assert!(found.unwrap_or_else(|e| failed(&e)) == wanted, "{what}: what was stored");
 }
 
 /// Views of one to five dimensions, in any order of memory, with ragged edges, and without elements.
