@@ -88,7 +88,7 @@ impl Place {
         Some(Place { address, ..place })
     }
 
-    const EMPTY: Place = Place { address: 0, dims: [1; TENSOR_MAP_RANK], strides: [0; TENSOR_MAP_RANK] };
+    const EMPTY: Place = Place { address: 0, dims: [1; TENSOR_MAP_RANK], strides: [16; TENSOR_MAP_RANK] };
 
     #[inline]
     fn words(&self) -> [u64; PLACE_WORDS] {
