@@ -283,6 +283,15 @@ fn kinds(outcome: &Outcome) -> Vec<ReportKind> {
     outcome.reports.iter().map(|r| r.kind).collect()
 }
 
+/// The driver takes such a map; the hardware then writes beyond the bytes of the box.
+#[test]
+fn a_box_narrower_than_its_swizzle_is_found() {
+    for (swizzle, inner) in [(Swizzle::B128, 32), (Swizzle::B128, 8), (Swizzle::B64, 16), (Swizzle::B32, 8)] {
+        let (outcome, ..) = Case { swizzle, boxes: vec![inner, 8], ..case() }.run(Timing::Late);
+        assert_eq!(kinds(&outcome)[..1], [ReportKind::IllegalOperand], "{swizzle:?} {inner}");
+    }
+}
+
 /// Hardware stores whole chunks of 16 bytes: where a box starts between two, it faults or writes elsewhere.
 #[test]
 fn a_store_that_starts_within_a_chunk_is_found() {

@@ -264,13 +264,13 @@ mod tests {
             block[at..at + 88].as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect()
         };
         assert_eq!(words(0)[..8], [0x4000, 0, 0, 0, 0, 0, 0, 0]);
-        // The fastest axis first; strides in bytes.
-        assert_eq!(words(64), [0x4000, 3, 5, 1, 1, 1, 2, 32, 0, 0, 0]);
+        // The fastest axis first; strides in bytes. What no axis uses is a legal extent and a legal stride.
+        assert_eq!(words(64), [0x4000, 3, 5, 1, 1, 1, 2, 32, 16, 16, 16]);
         assert_eq!(block[192], 9);
         // Without elements: one that is not the view's, others for loads and for stores.
         let Scratch { zeros, sink } = Plain.scratch();
-        assert_eq!(words(256), [sink, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
-        assert_eq!(words(384), [zeros, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(words(256), [sink, 1, 1, 1, 1, 1, 16, 16, 16, 16, 16]);
+        assert_eq!(words(384), [zeros, 1, 1, 1, 1, 1, 16, 16, 16, 16, 16]);
         assert_eq!((&block[512..], zeros.abs_diff(sink) >= 16), (&[5, 0, 0, 0][..], true));
     }
 

@@ -120,7 +120,8 @@ pub struct TensorMapSpec {
     pub order: [u8; TENSOR_MAP_RANK],
     /// The extents of the box, in elements, in the same order: 1 to 256; a multiple of 16 bytes along the first. 1 from `rank` on.
     pub box_dims: [u16; TENSOR_MAP_RANK],
-    /// How shared memory holds the box.
+    /// How shared memory holds the box. The box is as wide along the first axis as the swizzle: the driver takes narrower ones, too, but then the
+    /// copies write beyond the bytes of the box (an H200; "out-of-range shared or local address").
     pub swizzle: TensorSwizzle,
     /// Is it for stores? Loads may prefetch whole lines into the second-level cache.
     pub store: bool,
@@ -161,7 +162,7 @@ impl TensorMapSpec {
         let width = u32::from(self.box_dims[0]) * bytes as u32;
         self.is_well_formed()
             && width.is_multiple_of(16)
-            && self.swizzle.span().is_none_or(|span| width <= span)
+            && self.swizzle.span().is_none_or(|span| width == span)
     }
 
     /// Is it one for some element type?
@@ -258,6 +259,7 @@ mod tests {
         assert!(!map.is_valid_for(Elem::I4), "elements have addresses");
         let swizzled = TensorMapSpec { swizzle: TensorSwizzle::B128, ..map };
         assert!(swizzled.is_valid_for(Elem::BF16) && !swizzled.is_valid_for(Elem::F32), "256 bytes a row");
+        assert!(!swizzled.is_valid_for(Elem::I8), "64 bytes a row");
         assert!(!TensorMapSpec::new(&[0], &[7]).is_valid_for(Elem::BF16), "14 bytes a row");
         for wrong in [
             TensorMapSpec::new(&[], &[]),

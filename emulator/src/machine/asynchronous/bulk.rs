@@ -14,6 +14,7 @@ use crate::asynchronous::{
 use crate::decode::asynchronous::{AsyncOp, BulkDirection};
 use crate::decode::op::{Addr, Slots};
 use crate::decode::types::{Order, Space};
+use crate::matrix::Swizzle;
 use crate::memory::window::{RANK_SHIFT, resolve};
 use crate::memory::{Access, AccessKind, Proxy};
 use crate::observe::{Event, Origin};
@@ -230,6 +231,19 @@ fn aligned(
     good
 }
 
+/// Is the box as wide as its swizzle? With a narrower one the hardware writes beyond the bytes of the box; how it spaces the rows is not documented.
+fn fills_its_swizzle(lanes: &LanesOf<'_, '_>, lane: usize, env: &mut Env<'_>, map: &TensorMap) -> bool {
+    let (bytes, span) = (map.row_bytes(), map.swizzle().span());
+    let good = map.swizzle() == Swizzle::None || bytes == span;
+    if !good {
+        let message = format!(
+            "the box is {bytes} bytes wide in dimension 0, less than the swizzle's {span}: the hardware copies more than the box then"
+        );
+        env.report(lanes.origin, ReportKind::IllegalOperand, lane as u32, None, message);
+    }
+    good
+}
+
 /// Are the bytes in the shared memory of their CTA?
 fn inside(lanes: &LanesOf<'_, '_>, lane: usize, env: &mut Env<'_>, at: ClusterAddress, bytes: u32) -> bool {
     let shared = &env.ctas[at.rank as usize].shared;
@@ -296,6 +310,9 @@ fn start(
     if let GlobalSide::Range { address, .. } = side {
         good &= aligned(lanes, lane, env, "size", u64::from(bytes), 16);
         good &= aligned(lanes, lane, env, "global address", address, 16);
+    }
+    if let GlobalSide::Box { map, .. } = &side {
+        good &= fills_its_swizzle(lanes, lane, env, map);
     }
     if let (GlobalSide::Box { map, coordinates }, false) =
         (&side, matches!(direction, BulkDirection::Load { .. }))
