@@ -95,6 +95,19 @@ const GEMV_SUMS_PER_THREAD: usize = 128;
 const MMA_ROWS: usize = 32;
 
 impl Config {
+    /// One warp that goes through one tile; what the choices below start from.
+    const PLAIN: Config = Config {
+        algorithm: Algorithm::Tiled,
+        rows: 1,
+        block_n: 1,
+        block_k: 1,
+        swizzle: 1,
+        num_warps: 1,
+        num_stages: 1,
+        warp_specialize: WarpSpecialize::Off,
+        swap: false,
+    };
+
     /// The config for y\[m, n\] = x\[m, k\] · wᵀ; `split`: may several programs share a tile, for which they need memory?
     pub fn choose(problem: &Problem, split: bool, device: DeviceClass) -> Config {
         let &Problem { m, n, k, bits, .. } = problem;
@@ -123,18 +136,7 @@ impl Config {
         // A depth that divides K: what a tile reads beyond the edge costs as much as what is inside.
         let divides = if k == 0 { 1 } else { 1 << k.trailing_zeros().min(8) };
         let (block_n, block_k) = (64, usize::max(divides, 64));
-        let (swizzle, num_warps, num_stages) = (1, 1, 1);
-        Config {
-            algorithm: Algorithm::Tiled,
-            rows,
-            block_n,
-            block_k,
-            swizzle,
-            num_warps,
-            num_stages,
-            warp_specialize: WarpSpecialize::Off,
-            swap: false,
-        }
+        Config { rows, block_n, block_k, ..Config::PLAIN }
     }
 
     /// Few rows: as much of K as fits in one step, so that all loads of a program are under way together; and few columns, so that
@@ -154,18 +156,7 @@ impl Config {
         while block_n > 1 && n.div_ceil(block_n) < enough {
             block_n /= 2;
         }
-        let (swizzle, num_stages) = (1, 1);
-        Config {
-            algorithm: Algorithm::Gemv,
-            rows,
-            block_n,
-            block_k,
-            swizzle,
-            num_warps,
-            num_stages,
-            warp_specialize: WarpSpecialize::Off,
-            swap: false,
-        }
+        Config { algorithm: Algorithm::Gemv, rows, block_n, block_k, num_warps, ..Config::PLAIN }
     }
 
     /// Many rows: the largest tiles that still give every multiprocessor one.
@@ -186,18 +177,7 @@ impl Config {
         let &(rows, block_n) = shapes.iter().find(fits).unwrap_or_else(smallest);
         // Large tiles need their registers for sums, and have enough to do between two barriers with a shallow step.
         let block_k = if bits == 32 || rows * block_n == 128 * 128 { 32 } else { 64 };
-        let (swizzle, num_warps, num_stages) = (8, 4, 4);
-        Config {
-            algorithm: Algorithm::Tiled,
-            rows,
-            block_n,
-            block_k,
-            swizzle,
-            num_warps,
-            num_stages,
-            warp_specialize: WarpSpecialize::Off,
-            swap: false,
-        }
+        Config { rows, block_n, block_k, swizzle: 8, num_warps: 4, num_stages: 4, ..Config::PLAIN }
     }
 
     /// The config for a launch that stores `output_bits` wide elements. Beside the sums of a tile of 128 × 128 there are no registers

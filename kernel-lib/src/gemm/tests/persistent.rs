@@ -88,7 +88,7 @@ fn assert_specialized(device: &Device, config: Config, kernel: Kernel) {
 }
 
 #[test]
-fn every_config_on_the_host() {
+fn every_config_on_the_tests_device() {
     for config in hopper::space(16, usize::MAX) {
         for shape in [[1, 1, 1], [130, 7, 65], [33, 260, 64], [65, 1, 130], [1, 70, 33], [5, 9, 0]] {
             if config.algorithm == Algorithm::Persistent || shape[2] > 0 {
