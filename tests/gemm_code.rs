@@ -8,17 +8,26 @@
 use std::fmt::Write;
 
 use expect_test::expect_file;
+use tegula::ir::kernel::Kernel;
 use tegula::prelude::*;
 use tegula_codegen::compile::compile;
 use tegula_codegen::emit::{Assemble, Emit, Options};
 use tegula_codegen::ptxas;
 use tegula_codegen::target::Target;
-use tegula_kernels::gemm::config::Algorithm;
-use tegula_kernels::gemm::{hopper, kernel, options::Numerics};
+use tegula_kernels::gemm::config::{Algorithm, Config};
+use tegula_kernels::gemm::options::{Numerics, Scaling};
+use tegula_kernels::gemm::{Class, Factor, Keep, Rounded, hopper, kernel};
 use tegula_kernels::registry::with_usual_facts;
 
 /// What a thread may hold at entry, so that the registers of a multiprocessor suffice: with two groups of warps that compute, and with one.
 const MOST_REGISTERS: [u32; 2] = [168, 255];
+
+/// Products of 16-bit floats and TF32, of 8-bit floats, and of integers.
+const PRODUCTS: [&str; 3] = ["HGMMA", "QGMMA", "IGMMA"];
+
+fn is_product(instruction: &str) -> bool {
+    PRODUCTS.iter().any(|product| instruction.starts_with(product))
+}
 
 /// The instructions of a loop, without addresses and predicates.
 struct Loop(Vec<String>);
@@ -27,7 +36,7 @@ impl Loop {
     /// The loop around the products: from the label that the first backward branch behind a product goes to, in front of it.
     fn main(sass: &str) -> Option<Loop> {
         let lines: Vec<&str> = sass.lines().map(str::trim).collect();
-        let product = lines.iter().position(|line| line.contains("HGMMA"))?;
+        let product = lines.iter().position(|line| PRODUCTS.iter().any(|p| line.contains(p)))?;
         (product..lines.len()).find_map(|end| {
             let (_, target) = lines[end].split_once("BRA `(")?;
             let label = format!("{}:", target.split(')').next()?);
@@ -42,9 +51,8 @@ impl Loop {
 
     /// What stands between the first and the last product, and is none.
     fn between(&self) -> Vec<&str> {
-        let is_product = |i: &String| i.starts_with("HGMMA");
-        let first = self.0.iter().position(is_product).expect("a loop around products");
-        let last = self.0.iter().rposition(is_product).expect("the same");
+        let first = self.0.iter().position(|i| is_product(i)).expect("a loop around products");
+        let last = self.0.iter().rposition(|i| is_product(i)).expect("the same");
         self.0[first..last].iter().filter(|i| !is_product(i)).map(String::as_str).collect()
     }
 }
@@ -56,77 +64,102 @@ fn instruction(line: &str) -> Option<String> {
     opcode.starts_with(|c: char| c.is_ascii_uppercase()).then(|| opcode.to_owned())
 }
 
+/// A kernel of the space.
+struct Case {
+    types: &'static str,
+    config: Config,
+    kernel: Kernel,
+}
+
+/// All configs for factors of `T` and results of `O`.
+fn cases<T: Factor, O: Rounded>(types: &'static str, class: Class, numerics: Numerics) -> Vec<Case> {
+    let case = |config: Config| {
+        let staged = match config.algorithm {
+            Algorithm::StreamK => kernel::stream_k::<T, O, O::Added, Keep>::stage(config, numerics, Keep),
+            _ => kernel::persistent::<T, O, O::Added, Keep, 2>::stage(config, numerics, Keep),
+        };
+        let kernel = with_usual_facts(staged.unwrap_or_else(|e| panic!("{types} {config:?}: {e}")));
+        Case { types, config, kernel }
+    };
+    hopper::space(class, usize::MAX).map(case).collect()
+}
+
+/// A line of the table, or what is wrong.
+fn line(Case { types, config, kernel }: &Case) -> Result<String, String> {
+    let emit = Emit { sass: true, ..Emit::default() };
+    let options = Options { assemble: Assemble::Require, emit, ..Options::default() };
+    let made = compile(kernel, &Target::SM_90A, &options).map_err(|e| format!("{types} {config:?}: {e}"))?;
+    let report = made.kernel.report.expect("ptxas ran");
+    let one_group = config.num_warps == 4 && config.warp_specialize != WarpSpecialize::PingPong;
+    let most = MOST_REGISTERS[usize::from(one_group)];
+    let spilled = report.spill_store_bytes + report.spill_load_bytes;
+    if spilled > 0 || !report.warnings.is_empty() || report.registers > most {
+        return Err(format!("{types} {config:?}: {report:?}"));
+    }
+    let sass = made.artifacts.sass.expect("asked for");
+    let main = Loop::main(&sass).ok_or_else(|| format!("{types} {config:?} has no loop of products"))?;
+    let between = main.between();
+    let product =
+        PRODUCTS.into_iter().find(|product| main.count(product) > 0).expect("a loop around products");
+    // Addresses are computed in between; what waits, loads or stores would part the products.
+    let parts = [
+        "SYNCS",
+        "WARPGROUP",
+        "BAR",
+        "LD",
+        "ST",
+        "BRA",
+        "DEPBAR",
+        "WARPSYNC",
+        "NANOSLEEP",
+        "MEMBAR",
+        "FENCE",
+        "UT",
+    ];
+    if let Some(alien) = between.iter().find(|i| parts.iter().any(|part| i.starts_with(part))) {
+        return Err(format!("{types} {config:?}: {alien} between products"));
+    }
+    Ok(format!(
+        "{types}{:?} {:?}{} {}×{}×{}, {} warps, {} stages: {} registers, {} bytes of shared memory; loop of {} instructions, {} {} and {} others between, \
+         {} waits for operands, {} for products",
+        config.algorithm,
+        config.warp_specialize,
+        if config.swap { " swapped" } else { "" },
+        config.rows,
+        config.block_n,
+        config.block_k,
+        config.num_warps,
+        config.num_stages,
+        report.registers,
+        made.kernel.shared_bytes,
+        main.0.len(),
+        main.0.iter().filter(|i| is_product(i)).count(),
+        product,
+        between.len(),
+        main.count("SYNCS.PHASECHK"),
+        main.count("WARPGROUP.DEPBAR"),
+    ))
+}
+
 #[test]
 fn main_loops_are_what_they_were() {
     if let Err(e) = ptxas::version() {
         eprintln!("skipped: {e}");
         return;
     }
-    let emit = Emit { sass: true, ..Emit::default() };
-    let options = Options { assemble: Assemble::Require, emit, ..Options::default() };
+    let scaled = Numerics { x_scale: Scaling::Rows, w_scale: Scaling::Rows, ..Numerics::PLAIN };
+    let tf32 = Numerics { tf32: true, ..Numerics::PLAIN };
+    let mut cases_of_all = cases::<bf16, bf16>("", Class::Half, Numerics::PLAIN);
+    cases_of_all.extend(cases::<f8e4m3, bf16>("f8e4m3 to bf16, scales of rows: ", Class::Float8, scaled));
+    cases_of_all.extend(cases::<i8, bf16>("i8 to bf16, scales of rows: ", Class::Int8, scaled));
+    cases_of_all.extend(cases::<f32, f32>("TF32: ", Class::Tf32, tf32));
+    // All faults are told together.
     let (mut table, mut faults) = (String::new(), Vec::new());
-    for config in hopper::space(16, usize::MAX) {
-        let numerics = Numerics::default();
-        let staged = match config.algorithm {
-            Algorithm::StreamK => kernel::stream_k::<bf16, bf16, bf16>::stage(config, numerics),
-            _ => kernel::persistent::<bf16, bf16, bf16>::stage(config, numerics),
-        };
-        let kernel = with_usual_facts(staged.unwrap_or_else(|e| panic!("{config:?}: {e}")));
-        let made = compile(&kernel, &Target::SM_90A, &options).unwrap_or_else(|e| panic!("{config:?}: {e}"));
-        let report = made.kernel.report.expect("ptxas ran");
-        // All faults are told together.
-        let one_group = config.num_warps == 4 && config.warp_specialize != WarpSpecialize::PingPong;
-        let most = MOST_REGISTERS[usize::from(one_group)];
-        let spilled = report.spill_store_bytes + report.spill_load_bytes;
-        if spilled > 0 || !report.warnings.is_empty() || report.registers > most {
-            faults.push(format!("{config:?}: {report:?}"));
+    for case in &cases_of_all {
+        match line(case) {
+            Ok(line) => writeln!(table, "{line}").expect("a string takes everything"),
+            Err(fault) => faults.push(fault),
         }
-        let sass = made.artifacts.sass.expect("asked for");
-        let Some(main) = Loop::main(&sass) else {
-            faults.push(format!("{config:?} has no loop of products"));
-            continue;
-        };
-        let between = main.between();
-        // Addresses are computed in between; what waits, loads or stores would part the products.
-        let parts = [
-            "SYNCS",
-            "WARPGROUP",
-            "BAR",
-            "LD",
-            "ST",
-            "BRA",
-            "DEPBAR",
-            "WARPSYNC",
-            "NANOSLEEP",
-            "MEMBAR",
-            "FENCE",
-            "UT",
-        ];
-        let alien = between.iter().find(|i| parts.iter().any(|part| i.starts_with(part)));
-        if let Some(alien) = alien {
-            faults.push(format!("{config:?}: {alien} between products"));
-        }
-        writeln!(
-            table,
-            "{:?} {:?}{} {}×{}×{}, {} warps, {} stages: {} registers, {} bytes of shared memory; loop of {} instructions, {} HGMMA and {} others between, \
-             {} waits for operands, {} for products",
-            config.algorithm,
-            config.warp_specialize,
-            if config.swap { " swapped" } else { "" },
-            config.rows,
-            config.block_n,
-            config.block_k,
-            config.num_warps,
-            config.num_stages,
-            report.registers,
-            made.kernel.shared_bytes,
-            main.0.len(),
-            main.count("HGMMA"),
-            between.len(),
-            main.count("SYNCS.PHASECHK"),
-            main.count("WARPGROUP.DEPBAR"),
-        )
-        .expect("a string takes everything");
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     expect_file!["ratchets/gemm.txt"].assert_eq(&table);

@@ -11,7 +11,7 @@ use tegula::prelude::*;
 use tegula::runtime::{Device, Stream, Tensor, TensorView, TensorViewMut};
 use tegula_kernels::DeviceClass;
 use tegula_kernels::gemm::config::{Config, Problem};
-use tegula_kernels::gemm::{GemmOptions, Workspace, gemm_in, gemm_with};
+use tegula_kernels::gemm::{Class, GemmOptions, Workspace, gemm_in, gemm_with};
 
 use super::cublas::Blas;
 use super::cublaslt::{BlasLt, Plan};
@@ -375,7 +375,7 @@ fn measure(
     failures: &mut Vec<String>,
 ) -> Result<Row, Failure> {
     let class = DeviceClass::of(&arena.device);
-    let problem = Problem::dense(shape, 16);
+    let problem = Problem::dense(shape, Class::Half);
     let chosen = Config::choose(&problem, true, class);
     let mut contenders = vec![Contender::Ours, Contender::Ex];
     if let Some(lt) = &arena.lt {

@@ -2,6 +2,8 @@
 
 use tegula::prelude::{Float, bf16, f16};
 
+use crate::gemm::{Factor, Rounded};
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for f32 {}
@@ -11,7 +13,7 @@ mod sealed {
 
 /// f32, f16 or bf16: what arithmetic in f32 loses nothing of. (So not f64, though it is a [`Float`].)
 #[diagnostic::on_unimplemented(message = "activations are f32, f16 or bf16, not `{Self}`")]
-pub trait Activation: Float + sealed::Sealed {}
+pub trait Activation: Float + Factor<Sum = f32> + Rounded<Added = Self> + sealed::Sealed {}
 
 impl Activation for f32 {}
 impl Activation for f16 {}

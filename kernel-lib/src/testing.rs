@@ -1,5 +1,6 @@
 //! What tests of kernels share: fresh random numbers, rows with gaps between them, bounds of errors.
 
+use tegula::ir::types::Elem;
 use tegula::prelude::*;
 use tegula::runtime::{Device, Tensor, TensorView, TensorViewMut};
 
@@ -72,7 +73,12 @@ pub fn to_f64<T: Element>(values: &[T]) -> Vec<f64> {
     values.iter().map(|v| v.to_f64()).collect()
 }
 
-/// A matrix whose rows are `pad` elements apart from each other, in a larger tensor; what lies between is NaN, and must stay so.
+/// What no result should be: NaN, or the integer farthest from 0.
+fn poison<T: Element>() -> T {
+    T::from_f64(if T::ELEM.is_float() { f64::NAN } else { f64::NEG_INFINITY })
+}
+
+/// A matrix whose rows are `pad` elements apart from each other, in a larger tensor; what lies between is poison, and must stay so.
 pub struct Padded<T: Element> {
     whole: Tensor<T>,
     shape: [usize; 2],
@@ -84,15 +90,15 @@ impl<T: Element> Padded<T> {
         Padded::of(device, &rng.normals::<T>(shape[0] * shape[1]), shape, pad)
     }
 
-    /// With NaN everywhere: for outputs.
+    /// With poison everywhere: for outputs.
     pub fn poisoned(device: &Device, shape: [usize; 2], pad: usize) -> Padded<T> {
-        Padded::of(device, &vec![T::from_f64(f64::NAN); shape[0] * shape[1]], shape, pad)
+        Padded::of(device, &vec![poison(); shape[0] * shape[1]], shape, pad)
     }
 
     /// With these values.
     pub fn of(device: &Device, values: &[T], shape: [usize; 2], pad: usize) -> Padded<T> {
         let [rows, cols] = shape;
-        let mut all = vec![T::from_f64(f64::NAN); rows * (cols + pad)];
+        let mut all = vec![poison::<T>(); rows * (cols + pad)];
         for (to, from) in all.chunks_exact_mut((cols + pad).max(1)).zip(values.chunks_exact(cols.max(1))) {
             to[..cols].copy_from_slice(from);
         }
@@ -123,7 +129,8 @@ impl<T: Element> Padded<T> {
     /// Nothing was written between the rows.
     pub fn assert_padding_untouched(&self) {
         let gaps = self.whole.view().slice(1, self.shape[1]..).expect("inside").to_vec().expect("a copy");
-        assert!(gaps.iter().all(|x| x.to_f64().is_nan()), "a store went between the rows");
+        let untouched = |x: &T| x.to_bits64() == poison::<T>().to_bits64();
+        assert!(gaps.iter().all(untouched), "a store went between the rows");
     }
 }
 
@@ -132,12 +139,18 @@ pub struct Bound;
 
 impl Bound {
     /// The largest error of `exact` computed with the absolute error `computed` and then rounded to `T`: half a unit in the last place of what was rounded,
-    /// but for subnormal numbers half of the smallest one.
+    /// but for subnormal numbers half of the smallest one, and for integers half.
     pub fn rounded_to<T: Element>(exact: f64, computed: f64) -> f64 {
-        let (digits, least) = match T::ELEM.bits() {
-            32 => (24, -149),
-            _ if T::ELEM == f16::ELEM => (11, -24),
-            _ => (8, -133),
+        let (digits, least) = match T::ELEM {
+            Elem::F32 => (24, -149),
+            Elem::F16 => (11, -24),
+            Elem::BF16 => (8, -133),
+            Elem::F8E4M3 => (4, -9),
+            Elem::F8E5M2 => (3, -16),
+            elem => {
+                assert!(elem.is_int(), "{elem} is rounded to");
+                return computed + 0.5;
+            }
         };
         let rounding = ((exact.abs() + computed) * 2f64.powi(-digits)).max(2f64.powi(least - 1));
         computed + rounding

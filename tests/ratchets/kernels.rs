@@ -19,6 +19,7 @@ use tegula_kernels::attention::decode::config::{DecodeConfig, DecodeShape};
 use tegula_kernels::attention::forward::config::ForwardConfig;
 use tegula_kernels::attention::forward::kernel::Given;
 use tegula_kernels::attention::merge::config::MergeConfig;
+use tegula_kernels::gemm::Class;
 use tegula_kernels::gemm::config::Problem;
 use tegula_kernels::gemm::options::Numerics;
 use tegula_kernels::quant_gemm::Format;
@@ -48,10 +49,10 @@ fn chosen() -> Vec<Chosen> {
     let plain = Numerics::default();
     for [m, n, k] in [[1, 960, 576], [1, 4096, 4096], [16, 4096, 4096], [256, 4096, 4096], [4096, 4096, 4096]]
     {
-        let config = gemm::config::Config::choose(&Problem::dense([m, n, k], 16), true, GPU);
+        let config = gemm::config::Config::choose(&Problem::dense([m, n, k], Class::Half), true, GPU);
         add("gemm", "bf16, bf16", &(config, plain), &format!("{m}×{n}×{k}"));
     }
-    let config = gemm::config::Config::choose(&Problem::dense([256, 576, 576], 32), true, GPU);
+    let config = gemm::config::Config::choose(&Problem::dense([256, 576, 576], Class::F32), true, GPU);
     add("gemm", "f32, f32", &(config, plain), "256×576×576");
     for (format, types) in [
         (Format::Q4_0, "bf16, bf16, Q4_0"),

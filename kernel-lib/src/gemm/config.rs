@@ -1,7 +1,9 @@
 //! Configs of the matrix product.
 
-use tegula::prelude::{DotInto, Float, WarpSpecialize, bf16, f16};
+use tegula::prelude::{Element, WarpSpecialize, bf16, f8e4m3, f8e5m2, f16};
 
+use super::element::{Class, Factor, Rounded};
+use super::epilogue::Keep;
 use super::options::Numerics;
 use super::{hopper, kernel};
 use crate::DeviceClass;
@@ -41,6 +43,8 @@ pub struct Config {
     pub warp_specialize: WarpSpecialize,
     /// Do these two compute yᵀ = w · xᵀ? `rows` then counts rows of w, and `block_n` rows of x, of which there may be few.
     pub swap: bool,
+    /// CTAs that share a tile of `kernel::persistent`: each has a part of the rows, and what all need is read once for all.
+    pub cluster: u32,
 }
 
 impl Config {
@@ -50,14 +54,14 @@ impl Config {
         a.div_ceil(self.rows) * b.div_ceil(self.block_n)
     }
 
-    /// Programs for a product on so many multiprocessors: as many as there are steps, at most.
-    pub fn programs(&self, [m, n, k]: [usize; 3], multiprocessors: usize) -> usize {
-        let tiles = self.tiles(m, n);
+    /// Programs for a product, or for `batch` of them, on so many multiprocessors: as many as there are steps, at most.
+    pub fn programs(&self, batch: usize, [m, n, k]: [usize; 3], multiprocessors: usize) -> usize {
+        let tiles = self.tiles(m, n).saturating_mul(batch);
         match self.algorithm {
             Algorithm::Tiled => tiles,
-            Algorithm::Gemv => n.div_ceil(self.block_n),
-            // Of tiles that are large enough for it, one fits on a multiprocessor.
-            Algorithm::Persistent => tiles.min(multiprocessors),
+            Algorithm::Gemv => n.div_ceil(self.block_n).saturating_mul(batch),
+            // Of tiles that are large enough for it, one fits on a multiprocessor, or on those of a cluster.
+            Algorithm::Persistent => tiles.min((multiprocessors / self.cluster as usize).max(1)),
             Algorithm::StreamK => (tiles * k.div_ceil(self.block_k)).min(multiprocessors),
         }
     }
@@ -66,22 +70,26 @@ impl Config {
 /// What a config is chosen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// How many products.
+    pub batch: usize,
     /// Rows of x and y.
     pub m: usize,
     /// Columns of y: rows of the weights.
     pub n: usize,
     /// The depth of the sums.
     pub k: usize,
-    /// Bits of an element of x and of the weights.
-    pub bits: u32,
-    /// Does the tensor-copy engine take x and the weights? It wants 16-byte aligned starts and rows.
+    /// What x and the weights are.
+    pub class: Class,
+    /// Do tensor copies bring x and the weights to where the tensor cores read them? They want 16-byte aligned starts and rows, and elements along K next to
+    /// each other unless they have 16 bits.
     pub tensor_copies: bool,
 }
 
 impl Problem {
     /// Of dense matrices.
-    pub fn dense([m, n, k]: [usize; 3], bits: u32) -> Problem {
-        Problem { m, n, k, bits, tensor_copies: (k * bits as usize).is_multiple_of(128) }
+    pub fn dense([m, n, k]: [usize; 3], class: Class) -> Problem {
+        let tensor_copies = (k * class.bits() as usize).is_multiple_of(128);
+        Problem { batch: 1, m, n, k, class, tensor_copies }
     }
 }
 
@@ -106,25 +114,26 @@ impl Config {
         num_stages: 1,
         warp_specialize: WarpSpecialize::Off,
         swap: false,
+        cluster: 1,
     };
 
     /// The config for y\[m, n\] = x\[m, k\] · wᵀ; `split`: may several programs share a tile, for which they need memory?
     pub fn choose(problem: &Problem, split: bool, device: DeviceClass) -> Config {
-        let &Problem { m, n, k, bits, .. } = problem;
+        let &Problem { m, k, class, .. } = problem;
         match device {
             DeviceClass::Host { .. } => Config::for_host(m, k),
             // Tensor cores take 16 rows at a time, most of them padding here, but beyond 4 rows the elementwise products are the limit.
             // f32 has no tensor cores to be compared with.
             DeviceClass::Gpu { multiprocessors, .. } => {
                 let hopper = || hopper::choose(problem, split, multiprocessors);
-                if m <= if bits == 32 { MAX_GEMV_ROWS } else { 4 } {
-                    Config::gemv(m, n, k, bits, multiprocessors)
+                if m <= if class.bits() == 32 { MAX_GEMV_ROWS } else { 4 } {
+                    Config::gemv(problem, multiprocessors)
                 } else if let Some(config) =
-                    (device.is_hopper() && bits == 16 && (split || m > MMA_ROWS)).then(hopper).flatten()
+                    (device.is_hopper() && (split || m > MMA_ROWS)).then(hopper).flatten()
                 {
                     config
                 } else {
-                    Config::tiled(m, n, bits, multiprocessors)
+                    Config::tiled(problem, device)
                 }
             }
         }
@@ -141,7 +150,9 @@ impl Config {
 
     /// Few rows: as much of K as fits in one step, so that all loads of a program are under way together; and few columns, so that
     /// there are programs for all multiprocessors. Where N is small, the lanes and warps of a program split K.
-    fn gemv(m: usize, n: usize, k: usize, bits: u32, multiprocessors: u32) -> Config {
+    fn gemv(problem: &Problem, multiprocessors: u32) -> Config {
+        let &Problem { batch, m, n, k, class, .. } = problem;
+        let bits = class.bits();
         let rows = m.next_power_of_two();
         // A warp reads 32 pieces of 16 bytes of a row.
         let warp_k = 32 * 128 / bits as usize;
@@ -153,15 +164,21 @@ impl Config {
         let most = (per_thread * threads / block_k).max(1);
         let enough = 2 * multiprocessors as usize;
         let mut block_n = most.min(16);
-        while block_n > 1 && n.div_ceil(block_n) < enough {
+        while block_n > 1 && batch * n.div_ceil(block_n) < enough {
             block_n /= 2;
         }
         Config { algorithm: Algorithm::Gemv, rows, block_n, block_k, num_warps, ..Config::PLAIN }
     }
 
     /// Many rows: the largest tiles that still give every multiprocessor one.
-    fn tiled(m: usize, n: usize, bits: u32, multiprocessors: u32) -> Config {
-        let shapes: &[(usize, usize)] = if bits == 32 {
+    fn tiled(problem: &Problem, device: DeviceClass) -> Config {
+        let &Problem { batch, m, n, class, .. } = problem;
+        let (compute, multiprocessors) = match device {
+            DeviceClass::Gpu { compute, multiprocessors } => (compute, multiprocessors),
+            DeviceClass::Host { threads } => (0, threads),
+        };
+        let narrow = class.bits() == 32 || !class.has_tensor_cores(compute);
+        let shapes: &[(usize, usize)] = if narrow {
             // Without tensor cores a thread holds 4 × 4 sums.
             &[(64, 64), (32, 64), (16, 64)]
         } else {
@@ -169,14 +186,14 @@ impl Config {
         };
         let fits = |&&(rows, block_n): &&(usize, usize)| {
             (rows <= m.next_power_of_two())
-                && m.div_ceil(rows) * n.div_ceil(block_n) >= multiprocessors as usize
+                && batch * m.div_ceil(rows) * n.div_ceil(block_n) >= multiprocessors as usize
         };
         // Without enough tiles of any size: the smallest that does not waste half of its rows.
         let smallest =
             || shapes.iter().rev().find(|s| s.0 >= m.next_power_of_two().min(64)).expect("64 rows are there");
         let &(rows, block_n) = shapes.iter().find(fits).unwrap_or_else(smallest);
         // Large tiles need their registers for sums, and have enough to do between two barriers with a shallow step.
-        let block_k = if bits == 32 || rows * block_n == 128 * 128 { 32 } else { 64 };
+        let block_k = if narrow || rows * block_n == 128 * 128 { 32 } else { 64 };
         Config { rows, block_n, block_k, swizzle: 8, num_warps: 4, num_stages: 4, ..Config::PLAIN }
     }
 
@@ -214,14 +231,14 @@ impl Config {
             all.extend([1, 2, 4, 8, 16].map(columns));
             all.extend([1, 2, 4, 8].map(|block_n| Config { num_warps: 8, ..columns(block_n) }));
         }
-        if problem.m <= 64 && problem.bits == 16 && matches!(device, DeviceClass::Gpu { .. }) {
+        if problem.m <= 64 && problem.class.bits() < 32 && matches!(device, DeviceClass::Gpu { .. }) {
             for (rows, block_n) in [(16, 32), (16, 64), (16, 128), (32, 64), (64, 64)] {
-                let tile = Config::tiled(problem.m, problem.n, problem.bits, 1);
+                let tile = Config::tiled(problem, device);
                 all.push(Config { rows, block_n, block_k: 64, ..tile });
             }
         }
-        if device.is_hopper() && problem.tensor_copies && problem.bits == 16 {
-            all.extend(hopper::space(problem.bits, problem.k));
+        if device.is_hopper() && problem.tensor_copies {
+            all.extend(hopper::space(problem.class, problem.k));
         }
         let mut legal: Vec<Config> = Vec::new();
         for config in all {
@@ -241,13 +258,13 @@ impl Config {
         legal
     }
 
-    /// What the choice gives for the shapes that [`shapes`] lists, with operands of `bits` bits.
-    pub fn space(bits: u32) -> Vec<Config> {
+    /// What the choice gives for the shapes that [`shapes`] lists.
+    pub fn space(class: Class) -> Vec<Config> {
         let mut space: Vec<Config> = Vec::new();
         for device in [DeviceClass::H200, DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
             for [m, n, k] in shapes() {
                 for split in [false, true] {
-                    let config = Config::choose(&Problem::dense([m, n, k], bits), split, device);
+                    let config = Config::choose(&Problem::dense([m, n, k], class), split, device);
                     if !space.contains(&config) {
                         space.push(config);
                     }
@@ -285,17 +302,22 @@ pub fn entry() -> Entry {
     variants_of::<f16, f32>("f16, f32", &mut variants);
     variants_of::<bf16, bf16>("bf16, bf16", &mut variants);
     variants_of::<bf16, f32>("bf16, f32", &mut variants);
+    variants_of::<f8e4m3, bf16>("f8e4m3, bf16", &mut variants);
+    variants_of::<f8e4m3, f32>("f8e4m3, f32", &mut variants);
+    variants_of::<f8e5m2, bf16>("f8e5m2, bf16", &mut variants);
+    variants_of::<i8, bf16>("i8, bf16", &mut variants);
+    variants_of::<i8, i32>("i8, i32", &mut variants);
     Entry { name: "gemm", variants }
 }
 
-fn variants_of<T: Float + DotInto<f32>, O: Float>(types: &str, variants: &mut Vec<Variant>) {
-    let bits = T::ELEM.bits();
-    for numerics in Numerics::space(bits == 32) {
+fn variants_of<T: Factor, O: Rounded>(types: &str, variants: &mut Vec<Variant>) {
+    for numerics in Numerics::space(T::CLASS) {
+        let class = numerics.class::<T>();
         let mut space: Vec<Config> = Vec::new();
-        // All that there is for Hopper without an epilogue; with one, what is chosen.
-        let hopper =
-            hopper::space(bits, usize::MAX).filter(|_| bits == 16 && numerics == Numerics::default());
-        for config in Config::space(bits).into_iter().chain(hopper) {
+        // All that there is for Hopper without an epilogue, or with that of its class; with another, what is chosen.
+        let usual = numerics.usual(class) && !(class == Class::Float8 && O::ELEM == f32::ELEM);
+        let hopper = hopper::space(class, usize::MAX).filter(|_| usual);
+        for config in Config::space(class).into_iter().chain(hopper) {
             let config = config.with_epilogue(O::ELEM.bits(), numerics);
             if !(space.contains(&config) || numerics.tf32 && config.algorithm == Algorithm::Gemv) {
                 space.push(config);
@@ -303,10 +325,12 @@ fn variants_of<T: Float + DotInto<f32>, O: Float>(types: &str, variants: &mut Ve
         }
         variants.extend(space.into_iter().map(|config| {
             Variant::new(types, (config, numerics), move || match config.algorithm {
-                Algorithm::Tiled => kernel::tiled::<T, O, O>::stage(config, numerics),
-                Algorithm::Persistent => kernel::persistent::<T, O, O>::stage(config, numerics),
-                Algorithm::StreamK => kernel::stream_k::<T, O, O>::stage(config, numerics),
-                Algorithm::Gemv => kernel::gemv::<T, O, O>::stage(config, numerics),
+                Algorithm::Tiled => kernel::tiled::<T, O, O::Added, Keep, 2>::stage(config, numerics, Keep),
+                Algorithm::Persistent => {
+                    kernel::persistent::<T, O, O::Added, Keep, 2>::stage(config, numerics, Keep)
+                }
+                Algorithm::StreamK => kernel::stream_k::<T, O, O::Added, Keep>::stage(config, numerics, Keep),
+                Algorithm::Gemv => kernel::gemv::<T, O, O::Added, Keep, 2>::stage(config, numerics, Keep),
             })
         }));
     }

@@ -8,6 +8,7 @@ use tegula::ir::target::GpuFeatures;
 use tegula::prelude::WarpSpecialize;
 
 use super::config::{Algorithm, Config, Problem};
+use super::element::Class;
 
 /// A tile, and how fast tensor cores go through it when there are enough, as a part of the fastest.
 struct Tile {
@@ -73,8 +74,8 @@ impl Tile {
     }
 
     /// As a config, with as many stages as fit beside the buffers that stores go through, and as K has; `None` if K has too few.
-    fn config(&self, algorithm: Algorithm, bits: u32, k: usize) -> Option<Config> {
-        let block_k = self.step_bytes * 8 / bits as usize;
+    fn config(&self, algorithm: Algorithm, class: Class, k: usize) -> Option<Config> {
+        let block_k = self.step_bytes * 8 / class.bits() as usize;
         let config = Config {
             algorithm,
             rows: self.rows,
@@ -85,25 +86,27 @@ impl Tile {
             num_stages: 0,
             warp_specialize: self.warp_specialize,
             swap: self.swap,
+            cluster: 1,
         };
-        let room = GpuFeatures::SM_90.max_shared_bytes as usize - config.shared_bytes(bits);
+        let room = GpuFeatures::SM_90.max_shared_bytes as usize - config.shared_bytes(class);
         let fit = room / ((self.rows + self.block_n) * self.step_bytes);
         let num_stages = fit.min(MOST_STAGES).min(k / block_k);
         (num_stages >= LEAST_STEPS).then_some(Config { num_stages: num_stages as u32, ..config })
     }
 }
 
-/// All configs for operands of `bits` bits, with rings as deep as K allows.
-pub fn space(bits: u32, k: usize) -> impl Iterator<Item = Config> {
-    candidates(bits, k).map(|(config, _)| config)
+/// All configs for such operands, with rings as deep as K allows; none for IEEE f32.
+pub fn space(class: Class, k: usize) -> impl Iterator<Item = Config> {
+    candidates(class, k).map(|(config, _)| config)
 }
 
-fn candidates(bits: u32, k: usize) -> impl Iterator<Item = (Config, f64)> {
-    TILES.iter().flat_map(move |tile| {
+fn candidates(class: Class, k: usize) -> impl Iterator<Item = (Config, f64)> {
+    let tiles = if class == Class::F32 { &[] } else { TILES };
+    tiles.iter().flat_map(move |tile| {
         [Algorithm::Persistent, Algorithm::StreamK]
             .into_iter()
             .filter(|&a| a == Algorithm::Persistent || tile.is_shared())
-            .filter_map(move |a| Some((tile.config(a, bits, k)?, tile.speed)))
+            .filter_map(move |a| Some((tile.config(a, class, k)?, tile.speed)))
     })
 }
 
@@ -127,8 +130,9 @@ const STREAM_K_STEP: f64 = 2.2;
 
 /// What a config takes for a product, in microseconds.
 fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) -> f64 {
-    let &Problem { m, n, k, bits, .. } = problem;
-    let (steps, tiles, bytes) = (k.div_ceil(config.block_k), config.tiles(m, n), bits as f64 / 8.0);
+    let &Problem { batch, m, n, k, class, .. } = problem;
+    let bytes = class.bits() as f64 / 8.0;
+    let (steps, tiles) = (k.div_ceil(config.block_k), batch * config.tiles(m, n));
     let operands = (config.rows + config.block_n) as f64 * config.block_k as f64 * bytes;
     let products = (config.rows * config.block_n * config.block_k) as f64;
     let step = f64::max(products * bytes / 2.0 / (RATE * speed), operands / LOAD_RATE);
@@ -140,8 +144,9 @@ fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) 
         }
         _ => ((tiles.div_ceil(multiprocessors) * steps) as f64, 0.0),
     };
-    let programs = config.programs([m, n, k], multiprocessors) as f64;
-    let memory = (m * k + n * k + m * n) as f64 * bytes / f64::min(MEMORY_RATE, programs * OWN_MEMORY_RATE);
+    let programs = config.programs(batch, [m, n, k], multiprocessors) as f64;
+    let memory =
+        (batch * (m * k + n * k + m * n)) as f64 * bytes / f64::min(MEMORY_RATE, programs * OWN_MEMORY_RATE);
     let reuse = (tiles * steps) as f64 * operands / REUSE_RATE;
     f64::max(mine * step, memory) + reuse + exchange + LATENCY
 }
@@ -153,8 +158,8 @@ pub fn choose(problem: &Problem, split: bool, multiprocessors: u32) -> Option<Co
         return None;
     }
     let device = crate::DeviceClass::Gpu { multiprocessors, compute: 90 };
-    candidates(problem.bits, problem.k)
-        .filter(|(config, _)| split || config.algorithm != Algorithm::StreamK)
+    candidates(problem.class, problem.k)
+        .filter(|(config, _)| split && problem.batch == 1 || config.algorithm != Algorithm::StreamK)
         .filter(|(config, _)| config.check(problem, device).is_ok())
         .map(|(config, speed)| (time(&config, speed, problem, multiprocessors as usize), config))
         .min_by(|a, b| a.0.total_cmp(&b.0))

@@ -1,100 +1,131 @@
 //! Matrix products with K-major weights, as kernels: three for tensor cores and blocked dots, one for few rows on GPUs.
+//!
+//! All take matrices (R = 2), and all but [`stream_k`](stream_k()) batches of them (R = 3). What becomes of a product is in [`Output`], and how operands are cut in [`Product`]: a kernel
+//! is the loops over tiles and along K, and nothing else.
 
 use tegula::prelude::*;
 
 use super::config::Config;
-use super::options::{Numerics, Output, multiply};
+use super::element::{Factor, Rounded, Sum};
+use super::epilogue::{At, Epilogue};
+use super::options::{Numerics, Output, load_once, load_part, multiply};
 
-/// y = x · wᵀ + what the options add, a tile of `config.rows` × `config.block_n` a program.  x: [m, k]; w: [n, k]; bias: `[n]`; residual,
-/// y: [m, n].
-///
-/// Programs are numbered in groups of `config.swizzle` rows of tiles, so that those that run together share weights in the L2 cache.
-#[kernel(num_warps = config.num_warps, num_stages = config.num_stages)]
-pub fn tiled<T: Float + DotInto<f32>, O: Float, E: Float>(
-    x: View<T, 2>,
-    w: View<T, 2>,
-    bias: View<E, 1>,
-    residual: View<E, 2>,
-    y: ViewMut<O, 2>,
-    config: Config,
-    numerics: Numerics,
-) {
-    let Config { rows, block_n, block_k, swizzle, .. } = config;
-    let (tiles_m, tiles_n) = (cdiv(y.dim(0), rows).cast::<i32>(), cdiv(y.dim(1), block_n).cast::<i32>());
-    let id = program_id(0);
-    let (tile_m, tile_n) = swizzle2d(id / tiles_n, id % tiles_n, tiles_m, tiles_n, swizzle as i32);
-    let (row, col) = (tile_m * rows as i32, tile_n * block_n as i32);
-    let mut acc = zeros::<f32>([rows, block_n]);
-    for k in (0..x.dim(1).cast::<i32>()).step_by(block_k) {
-        let ws = w.load([col, k], [block_n, block_k]);
-        acc = multiply(x.load([row, k], [rows, block_k]), ws.trans(), acc, numerics);
-    }
-    Output { bias, residual, y, numerics }.store(row, col, acc);
-}
-
-/// The operands as tensor cores take them, and the tiles of their product: a · bᵀ is y, or yᵀ where `config.swap` is said.
+/// The factors as tensor cores take them, and the tiles of their product: x · wᵀ, or (w · xᵀ)ᵀ where `config.swap` is said.
 #[derive(Clone, Copy)]
-struct Product<T: Float> {
-    a: View<T, 2>,
-    b: View<T, 2>,
+struct Product<T: Factor, const R: usize> {
+    x: View<T, R>,
+    w: View<T, R>,
     config: Config,
     numerics: Numerics,
 }
 
-impl<T: Float + DotInto<f32>> Product<T> {
-    fn of(x: View<T, 2>, w: View<T, 2>, config: Config, numerics: Numerics) -> Self {
-        let (a, b) = if config.swap { (w, x) } else { (x, w) };
-        Product { a, b, config, numerics }
-    }
-
+impl<T: Factor, const R: usize> Product<T, R> {
     /// How many tiles there are along both dimensions.
     fn tiles(&self) -> [Scalar<i32>; 2] {
-        [cdiv(self.a.dim(0), self.config.rows).cast(), cdiv(self.b.dim(0), self.config.block_n).cast()]
+        let Config { rows, block_n, swap, .. } = self.config;
+        let (a, b) = if swap { (self.w, self.x) } else { (self.x, self.w) };
+        [cdiv(a.dim(R - 2), rows).cast(), cdiv(b.dim(R - 2), block_n).cast()]
     }
 
-    /// Where the tile with this number begins.
-    fn place(&self, id: Scalar<i32>) -> [Scalar<i32>; 2] {
-        let Config { rows, block_n, swizzle, .. } = self.config;
+    /// How many there are in all.
+    fn count(&self) -> Scalar<i32> {
         let [down, across] = self.tiles();
+        if R == 3 { down * across * self.x.dim(0).cast::<i32>() } else { down * across }
+    }
+
+    fn depth(&self) -> Scalar<i32> {
+        self.x.dim(R - 1).cast()
+    }
+
+    /// Where in y the tile with this number begins. Tiles are numbered in groups of `config.swizzle` rows, so that programs that run together share
+    /// weights in the L2 cache.
+    fn place(&self, id: Scalar<i32>) -> At {
+        let Config { rows, block_n, swizzle, swap, .. } = self.config;
+        let [down, across] = self.tiles();
+        let (batch, id) =
+            if R == 3 { (Some(id / (down * across)), id % (down * across)) } else { (None, id) };
         let (i, j) = swizzle2d(id / across, id % across, down, across, swizzle as i32);
-        [i * rows as i32, j * block_n as i32]
+        let (i, j) = (i * rows as i32, j * block_n as i32);
+        if swap { At { batch, row: j, col: i } } else { At { batch, row: i, col: j } }
+    }
+
+    fn zeros(&self) -> Tile<T::Sum> {
+        zeros([self.config.rows, self.config.block_n])
     }
 
     /// One step along K.
-    fn step(&self, [i, j]: [Scalar<i32>; 2], k: Scalar<i32>, acc: Tile<f32>) -> Tile<f32> {
-        let Config { rows, block_n, block_k, .. } = self.config;
-        let b = self.b.load([j, k], [block_n, block_k]);
-        multiply(self.a.load([i, k], [rows, block_k]), b.trans(), acc, self.numerics)
+    fn step(&self, at: At, k: Scalar<i32>, sums: Tile<T::Sum>) -> Tile<T::Sum> {
+        let Config { rows, block_n, block_k, swap, .. } = self.config;
+        let x = |rows| load_part(self.x, At { col: k, ..at }, [rows, block_k]);
+        let w = |rows| load_part(self.w, At { row: at.col, col: k, ..at }, [rows, block_k]);
+        let (a, b) = if swap { (w(rows), x(block_n)) } else { (x(rows), w(block_n)) };
+        multiply(a, b.trans(), sums, self.numerics)
     }
 
-    fn store<O: Float, E: Float>(&self, output: &Output<O, E>, [i, j]: [Scalar<i32>; 2], acc: Tile<f32>) {
-        if self.config.swap { output.store(j, i, acc.trans()) } else { output.store(i, j, acc) }
+    fn store<O: Rounded, E: Float, F: Epilogue>(
+        &self,
+        output: &Output<O, E, F, R>,
+        at: At,
+        sums: Tile<T::Sum>,
+    ) {
+        output.store(at, if self.config.swap { sums.trans() } else { sums });
     }
+}
+
+/// y = x · wᵀ and what becomes of it, a tile of `config.rows` × `config.block_n` a program.  x: [.., m, k]; w: [.., n, k]; bias: `[n]`;
+/// residual, y: [.., m, n]; scales: `[1]`, or `[m]` of x and y and `[n]` of w.
+#[kernel(num_warps = config.num_warps, num_stages = config.num_stages)]
+pub fn tiled<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
+    x: View<T, R>,
+    w: View<T, R>,
+    bias: View<E, 1>,
+    residual: View<E, R>,
+    x_scale: View<f32, 1>,
+    w_scale: View<f32, 1>,
+    y_scale: View<f32, 1>,
+    y: ViewMut<O, R>,
+    config: Config,
+    numerics: Numerics,
+    epilogue: F,
+) {
+    let product = Product { x, w, config, numerics };
+    let scales = Some([x_scale, w_scale, y_scale]);
+    let output = Output { bias, residual, scales, y, numerics, epilogue };
+    let at = product.place(program_id(0));
+    let mut sums = product.zeros();
+    for k in (0..product.depth()).step_by(config.block_k) {
+        sums = product.step(at, k, sums);
+    }
+    product.store(&output, at, sums);
 }
 
 /// The same as [`tiled`](tiled()) by programs that stay: as many as the GPU runs at once, each of which takes tile after tile. Where the GPU has tensor copies and
 /// tensor cores that read shared memory, `config.warp_specialize` gives loads, products and stores to different warps: the next tile's loads run
 /// while this one is stored. There is nothing else about it here: barriers, buffers and copies are the compiler's.
-#[kernel(num_warps = config.num_warps, num_stages = config.num_stages, warp_specialize = config.warp_specialize)]
-pub fn persistent<T: Float + DotInto<f32>, O: Float, E: Float>(
-    x: View<T, 2>,
-    w: View<T, 2>,
+#[kernel(num_warps = config.num_warps, num_stages = config.num_stages, warp_specialize = config.warp_specialize, cluster = config.cluster)]
+pub fn persistent<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
+    x: View<T, R>,
+    w: View<T, R>,
     bias: View<E, 1>,
-    residual: View<E, 2>,
-    y: ViewMut<O, 2>,
+    residual: View<E, R>,
+    x_scale: View<f32, 1>,
+    w_scale: View<f32, 1>,
+    y_scale: View<f32, 1>,
+    y: ViewMut<O, R>,
     config: Config,
     numerics: Numerics,
+    epilogue: F,
 ) {
-    let product = Product::of(x, w, config, numerics);
-    let output = Output { bias, residual, y, numerics };
-    let [down, across] = product.tiles();
-    for id in tegula::prelude::persistent(down * across) {
+    let product = Product { x, w, config, numerics };
+    let scales = Some([x_scale, w_scale, y_scale]);
+    let output = Output { bias, residual, scales, y, numerics, epilogue };
+    for id in tegula::prelude::persistent(product.count()) {
         let at = product.place(id);
-        let mut acc = zeros::<f32>([config.rows, config.block_n]);
-        for k in (0..x.dim(1).cast::<i32>()).step_by(config.block_k) {
-            acc = product.step(at, k, acc);
+        let mut sums = product.zeros();
+        for k in (0..product.depth()).step_by(config.block_k) {
+            sums = product.step(at, k, sums);
         }
-        product.store(&output, at, acc);
+        product.store(&output, at, sums);
     }
 }
 
@@ -105,22 +136,26 @@ pub fn persistent<T: Float + DotInto<f32>, O: Float, E: Float>(
 /// partials: [2 · programs, rows, `block_n`], for what a program has of the first and of the last tile of its piece; arrivals: `[tiles]`, zeros, and zeros
 /// again afterwards.
 #[kernel(num_warps = config.num_warps, num_stages = config.num_stages, warp_specialize = config.warp_specialize)]
-pub fn stream_k<T: Float + DotInto<f32>, O: Float, E: Float>(
+pub fn stream_k<T: Factor, O: Rounded, E: Float, F: Epilogue>(
     x: View<T, 2>,
     w: View<T, 2>,
     bias: View<E, 1>,
     residual: View<E, 2>,
+    x_scale: View<f32, 1>,
+    w_scale: View<f32, 1>,
+    y_scale: View<f32, 1>,
     y: ViewMut<O, 2>,
     partials: ViewMut<f32, 3>,
     arrivals: ViewMut<i32, 1>,
     config: Config,
     numerics: Numerics,
+    epilogue: F,
 ) {
-    let product = Product::of(x, w, config, numerics);
-    let output = Output { bias, residual, y, numerics };
-    let [down, across] = product.tiles();
+    let product = Product { x, w, config, numerics };
+    let scales = Some([x_scale, w_scale, y_scale]);
+    let output = Output { bias, residual, scales, y, numerics, epilogue };
     let steps = cdiv(x.dim(1), config.block_k).cast::<i32>();
-    let (units, programs) = (down * across * steps, num_programs(0));
+    let (units, programs) = (product.count() * steps, num_programs(0));
     let begin = |program: Scalar<i32>| program * units / programs;
     let owner = |unit: Scalar<i32>| ((unit + 1) * programs - 1) / units;
     let program = program_id(0);
@@ -128,26 +163,27 @@ pub fn stream_k<T: Float + DotInto<f32>, O: Float, E: Float>(
     for id in range(first / steps, cdiv(end, steps)) {
         let (at, before) = (product.place(id), id * steps);
         let (from, to) = (max(first - before, 0), min(end - before, steps));
-        let mut acc = zeros::<f32>([config.rows, config.block_n]);
+        let mut sums = product.zeros();
         for step in range(from, to) {
-            acc = product.step(at, step * config.block_k as i32, acc);
+            sums = product.step(at, step * config.block_k as i32, sums);
         }
         if to - from == steps {
-            product.store(&output, at, acc);
+            product.store(&output, at, sums);
         } else {
             // A program begins one of its partial tiles and goes on with the other.
             let slot = |program: Scalar<i32>| {
                 program * 2 + select(begin(program).le(before), constant(1), constant(0))
             };
-            partials.store([slot(program), constant(0), constant(0)], acc.expand(0));
+            let part = T::Sum::to_partial(sums);
+            partials.store([slot(program), constant(0), constant(0)], part.expand(0));
             let arrived = arrivals.base_ptr() + id;
             let (eldest, last) = (owner(before), owner(before + steps - 1));
             if atomic_add(arrived, 1) == last - eldest {
-                let mut sum = zeros::<f32>([config.rows, config.block_n]);
+                let mut sum = product.zeros();
                 for program in range(eldest, last + 1) {
                     let part = partials
                         .load([slot(program), constant(0), constant(0)], [1, config.rows, config.block_n]);
-                    sum += part.reshape([config.rows, config.block_n]);
+                    sum += T::Sum::of_partial(part.reshape([config.rows, config.block_n]));
                 }
                 atomic_xchg_with(arrived, 0, AtomicOptions::new().relaxed());
                 product.store(&output, at, sum);
@@ -157,40 +193,57 @@ pub fn stream_k<T: Float + DotInto<f32>, O: Float, E: Float>(
 }
 
 /// The same for up to `config.rows` rows of x, all of them in one program for `config.block_n` columns of y: what is limited by reading
-/// the weights, each of which is read once. Products and sums are f32 fused multiply-adds, element by element; a sum over K is split
+/// the weights, each of which is read once. Products and sums are f32 fused multiply-adds (of i8, i32 products and sums), element by element; a sum over K is split
 /// over the lanes and warps that read consecutive weights, and combined once, at the end.
 ///
 /// The activations are loaded through a view whose rows are all the same row (stride 0): so their tile has the shape of the weights'
 /// tile, each thread loads what it needs beside its weights, and nothing changes threads inside the loop.
 #[kernel(num_warps = config.num_warps, num_stages = 1)]
-pub fn gemv<T: Float, O: Float, E: Float>(
-    x: View<T, 2>,
-    w: View<T, 2>,
+pub fn gemv<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
+    x: View<T, R>,
+    w: View<T, R>,
     bias: View<E, 1>,
-    residual: View<E, 2>,
-    y: ViewMut<O, 2>,
+    residual: View<E, R>,
+    x_scale: View<f32, 1>,
+    w_scale: View<f32, 1>,
+    y_scale: View<f32, 1>,
+    y: ViewMut<O, R>,
     config: Config,
     numerics: Numerics,
+    epilogue: F,
 ) {
     let Config { rows, block_n, block_k, .. } = config;
-    let col = program_id(0) * block_n as i32;
+    let (m, n, k) = (x.dim(R - 2), w.dim(R - 2), x.dim(R - 1));
+    let id = program_id(0);
+    let (batch, id) = if R == 3 {
+        let pieces = cdiv(n, block_n).cast::<i32>();
+        (Some(id / pieces), id % pieces)
+    } else {
+        (None, id)
+    };
+    let (col, matrix) = (id * block_n as i32, x.base_ptr());
+    let matrix = match batch {
+        Some(batch) => matrix + x.stride(0) * batch.cast::<i64>(),
+        None => matrix,
+    };
     let repeated: Vec<View<T, 2>> = (0..rows)
         .map(|row| {
-            let start = x.base_ptr() + x.stride(0) * row;
+            let start = matrix + x.stride(R - 2) * row;
             // A row that is not there reads as zeros, as everything outside of a view does.
-            let copies = select(x.dim(0).gt(row), full::<i64>([], block_n), full::<i64>([], 0));
-            View::from_ptr(start, (copies, x.dim(1)), (0, x.stride(1)))
+            let copies = select(m.gt(row), full::<i64>([], block_n), full::<i64>([], 0));
+            View::from_ptr(start, (copies, k), (0, x.stride(R - 1)))
         })
         .collect();
-    let mut sums = vec![zeros::<f32>([block_n, block_k]); rows];
-    for k in (0..x.dim(1).cast::<i32>()).step_by(block_k) {
-        let ws = w.load([col, k], [block_n, block_k]).evict_first().cast::<f32>();
+    let mut sums = vec![zeros::<T::Sum>([block_n, block_k]); rows];
+    for k in (0..k.cast::<i32>()).step_by(block_k) {
+        let ws = load_once(w, At { batch, row: col, col: k }, [block_n, block_k]);
         for (sum, row) in sums.iter_mut().zip(&repeated) {
-            *sum = fma(row.load([0, k], [block_n, block_k]).cast::<f32>(), ws, *sum);
+            *sum = T::multiply_add(row.load([0, k], [block_n, block_k]), ws, *sum);
         }
     }
-    let output = Output { bias, residual, y, numerics };
+    let scales = Some([x_scale, w_scale, y_scale]);
+    let output = Output { bias, residual, scales, y, numerics, epilogue };
     for (row, sum) in sums.into_iter().enumerate() {
-        output.store(constant(row as i32), col, sum.sum(1).expand(0));
+        output.store(At { batch, row: constant(row as i32), col }, sum.sum(1).expand(0));
     }
 }

@@ -5,6 +5,7 @@ use tegula::ir::target::GpuFeatures;
 use tegula::prelude::WarpSpecialize;
 
 use super::config::{Algorithm, Config, Problem};
+use super::element::Class;
 use crate::DeviceClass;
 
 /// Why a config is refused, and what to do instead (or nothing).
@@ -102,12 +103,12 @@ impl Config {
             let problem = format!("{sums} sums a thread, but there are registers for {}", wgmma::MAX_SUMS);
             return illegal(problem, "use smaller tiles or more warps");
         }
-        let bytes = problem.bits as usize / 8;
+        let bytes = problem.class.bits() as usize / 8;
         if !(self.block_k * bytes).is_multiple_of(32) {
             let problem = format!("block_k is {}, but an instruction takes {}", self.block_k, 32 / bytes);
             return illegal(problem, "");
         }
-        let (needed, most) = (self.shared_bytes(problem.bits), GpuFeatures::SM_90.max_shared_bytes as usize);
+        let (needed, most) = (self.shared_bytes(problem.class), GpuFeatures::SM_90.max_shared_bytes as usize);
         if needed > most {
             let problem = format!("{needed} bytes of shared memory, but a CTA can have {most}");
             return illegal(problem, "use fewer stages or smaller tiles");
@@ -123,10 +124,10 @@ impl Config {
         Ok(())
     }
 
-    /// Bytes of shared memory of the specialised kernel on operands of `bits` bits.
-    pub fn shared_bytes(&self, bits: u32) -> usize {
+    /// Bytes of shared memory of the specialised kernel on such operands.
+    pub fn shared_bytes(&self, class: Class) -> usize {
         let groups = if self.warp_specialize == WarpSpecialize::PingPong { 2 } else { 1 };
-        let stage = (self.rows + self.block_n) * self.block_k * bits as usize / 8;
+        let stage = (self.rows + self.block_n) * self.block_k * class.bits() as usize / 8;
         let warpgroups = groups * self.num_warps as usize / 4;
         self.num_stages as usize * stage + warpgroups * STAGING + BARRIERS
     }

@@ -1,13 +1,25 @@
-//! Matrix product with K-major weights, as models store them: y = x · wᵀ, and what an epilogue adds.
+//! Matrix product with K-major weights, as models store them: y = x · wᵀ, and what an epilogue makes of it.
 //!
-//! Sums are f32, of exact products for f16 and bf16, of IEEE f32 products for f32 unless [`GemmOptions::tf32`] is said; the order of a
-//! sum is not specified. The result is rounded once, when it is stored.
+//! | factors | sums | results |
+//! |---|---|---|
+//! | f32, f16, bf16 | f32 | f32, f16, bf16 |
+//! | f8e4m3, f8e5m2, with scales | f32 | f32, f16, bf16, f8e4m3, f8e5m2, i8 |
+//! | i8, with scales | i32 | the same, and i32 |
+//!
+//! Products are exact, of f32 those of IEEE f32 unless [`GemmOptions::tf32`] is said; the order of a sum is not specified. (Tensor cores of Hopper keep 14 bits of sums of
+//! 8-bit floats, relative to the largest addend; others all 24.) Sums of i8 are exact below 2³¹, and converted to f32 for scales and whatever else is asked for: without
+//! it, i32 results are exact. The result is rounded once, when it is stored.
+//!
+//! What becomes of a product is said by [`GemmOptions`]: scales of tensors or rows, bias, an [`Epilogue`] (activations, or any closure), residual,
+//! accumulation, and the scale of a quantised result.
 //!
 //! Few rows are limited by reading the weights: there a kernel without dots reads each once and splits K over the threads of a program
 //! (`kernel::gemv`). [`gemm`] does not split K over programs; [`gemm_in`], which is given memory for partial sums, does where there are fewer
 //! tiles than multiprocessors. Both give the same result every time.
 
 pub mod config;
+pub mod element;
+pub mod epilogue;
 pub mod hopper;
 pub mod kernel;
 pub mod legal;
@@ -17,43 +29,44 @@ pub mod reference;
 mod tests;
 pub mod workspace;
 
-use tegula::prelude::{DotInto, Float};
 use tegula::runtime::{LaunchError, Stream, TensorView, TensorViewMut};
 
 use crate::check::Check;
-use crate::{Activation, DeviceClass, Error};
+use crate::{DeviceClass, Error};
 use config::{Algorithm, Config, Problem};
+pub use element::{Class, Factor, Rounded};
+pub use epilogue::{Activate, At, Epilogue, Keep, closure};
 pub use options::GemmOptions;
-use options::{Added, Numerics, absent};
+use options::{Added, Numerics};
 pub use workspace::Workspace;
 
-/// y = x · wᵀ + what `options` add.
+/// y = x · wᵀ, and what `options` make of it.
 ///
 /// | argument | shape | type |
 /// |---|---|---|
 /// | `x` | `[M, K]` | `T` |
 /// | `w` | `[N, K]` | `T` |
-/// | `y` | `[M, N]` | `O`: that of `x`, or f32 |
-/// | `options` | bias `[N]`, residual `[M, N]` | `O` |
+/// | `y` | `[M, N]` | `O` |
+/// | `options` | bias `[N]`, residual `[M, N]` | `O`, or f32 beside 8-bit floats and integers |
 ///
 /// M, N and K may be anything, also 0: without K the product is 0.
 ///
 /// # Errors
 /// Shapes that do not fit, and what a launch can fail with.
-pub fn gemm<'a, T, O>(
+pub fn gemm<'a, T, O, F>(
     x: impl Into<TensorView<'a, T>>,
     w: impl Into<TensorView<'a, T>>,
     y: impl Into<TensorViewMut<'a, O>>,
-    options: GemmOptions<'a, O>,
+    options: GemmOptions<'a, O::Added, F>,
     stream: &Stream,
 ) -> Result<(), Error>
 where
-    T: Activation + DotInto<f32>,
-    O: Activation,
+    T: Factor,
+    O: Rounded,
+    F: Epilogue,
 {
     let (x, w) = (x.into(), w.into());
-    let config = Config::choose(&problem(x, w), false, DeviceClass::of(stream.device()));
-    let config = config.with_epilogue(O::ELEM.bits(), options.numerics());
+    let config = choose::<T, O>(x, w, options.numerics(), false, stream);
     gemm_with(x, w, y, options, config, &mut Workspace::new(), stream)
 }
 
@@ -61,21 +74,21 @@ where
 ///
 /// # Errors
 /// As [`gemm`]; and if there is no memory for the workspace to grow.
-pub fn gemm_in<'a, T, O>(
+pub fn gemm_in<'a, T, O, F>(
     x: impl Into<TensorView<'a, T>>,
     w: impl Into<TensorView<'a, T>>,
     y: impl Into<TensorViewMut<'a, O>>,
-    options: GemmOptions<'a, O>,
+    options: GemmOptions<'a, O::Added, F>,
     workspace: &mut Workspace,
     stream: &Stream,
 ) -> Result<(), Error>
 where
-    T: Activation + DotInto<f32>,
-    O: Activation,
+    T: Factor,
+    O: Rounded,
+    F: Epilogue,
 {
     let (x, w) = (x.into(), w.into());
-    let config = Config::choose(&problem(x, w), true, DeviceClass::of(stream.device()));
-    let config = config.with_epilogue(O::ELEM.bits(), options.numerics());
+    let config = choose::<T, O>(x, w, options.numerics(), true, stream);
     gemm_with(x, w, y, options, config, workspace, stream)
 }
 
@@ -83,18 +96,19 @@ where
 ///
 /// # Errors
 /// As [`gemm`]; and a config that is not legal ([`Config::check`]).
-pub fn gemm_with<'a, T, O>(
+pub fn gemm_with<'a, T, O, F>(
     x: impl Into<TensorView<'a, T>>,
     w: impl Into<TensorView<'a, T>>,
     y: impl Into<TensorViewMut<'a, O>>,
-    options: GemmOptions<'a, O>,
+    options: GemmOptions<'a, O::Added, F>,
     config: Config,
     workspace: &mut Workspace,
     stream: &Stream,
 ) -> Result<(), Error>
 where
-    T: Activation + DotInto<f32>,
-    O: Activation,
+    T: Factor,
+    O: Rounded,
+    F: Epilogue,
 {
     let (x, w, y) = (x.into(), w.into(), y.into());
     let check = Check::of("gemm");
@@ -102,16 +116,16 @@ where
     let [n, _] = check.rank("w", w.shape(), ["N", "K"])?;
     check.shape("w", w.shape(), &[n, k], "K is that of `x`")?;
     check.shape("y", y.shape(), &[m, n], "M rows of `x` by N rows of `w`")?;
-    options.check(&check, m, n)?;
-    if let Err(illegal) = config.check(&problem(x, w), DeviceClass::of(stream.device())) {
+    options.check(&check, None, [m, n])?;
+    let numerics = options.numerics();
+    if let Err(illegal) = config.check(&problem(x, w, numerics), DeviceClass::of(stream.device())) {
         return Err(check.refuse("config", illegal.problem, illegal.help));
     }
     if y.is_empty() {
         return Ok(());
     }
-    let numerics = options.numerics();
-    let programs = stream.device().properties().multiprocessors.max(1) as usize;
-    let programs = config.programs([m, n, k], programs);
+    let multiprocessors = stream.device().properties().multiprocessors.max(1) as usize;
+    let programs = config.programs(1, [m, n, k], multiprocessors);
     let split = match config.algorithm {
         Algorithm::StreamK => {
             let slots = [2 * programs, config.rows, config.block_n];
@@ -119,60 +133,82 @@ where
         }
         _ => None,
     };
-    check.launched(match check.done(options.present())? {
-        Some(added) => launch(x, w, added, y, split, programs, config, numerics, stream),
-        None => launch(x, w, check.done(absent(x))?, y, split, programs, config, numerics, stream),
-    })
+    let added = check.done(options.added(stream.device(), 2))?;
+    let staged = Staged { config, numerics, epilogue: options.epilogue() };
+    check.launched(launch(x, w, added, y, split, programs, staged, stream))
+}
+
+/// What a kernel is staged with.
+#[derive(Clone)]
+struct Staged<F> {
+    config: Config,
+    numerics: Numerics,
+    epilogue: F,
 }
 
 /// Partial sums and counters, for [`Algorithm::StreamK`].
 type Split<'a> = (TensorViewMut<'a, f32>, TensorViewMut<'a, i32>);
 
 #[allow(clippy::too_many_arguments, reason = "a kernel's arguments, which have nothing else in common")]
-fn launch<T: Activation + DotInto<f32>, O: Activation, E: Float>(
+fn launch<T: Factor, O: Rounded, F: Epilogue>(
     x: TensorView<'_, T>,
     w: TensorView<'_, T>,
-    Added { bias, residual }: Added<'_, E>,
+    added: Added<'_, O::Added>,
     y: TensorViewMut<'_, O>,
     split: Option<Split<'_>>,
     programs: usize,
-    config: Config,
-    numerics: Numerics,
+    Staged { config, numerics, epilogue }: Staged<F>,
     stream: &Stream,
 ) -> Result<(), LaunchError> {
+    let Added { bias, residual, scales: [xs, ws, ys] } = added;
     if let Some((partials, arrivals)) = split {
-        return kernel::stream_k::<T, O, E>(x, w, bias, residual, y, partials, arrivals, config, numerics)
+        return kernel::stream_k::<T, O, O::Added, F>(
+            x, w, bias, residual, xs, ws, ys, y, partials, arrivals, config, numerics, epilogue,
+        )
+        .grid(programs)
+        .launch(stream);
+    }
+    macro_rules! launched {
+        ($kernel:ident) => {
+            kernel::$kernel::<T, O, O::Added, F, 2>(
+                x, w, bias, residual, xs, ws, ys, y, config, numerics, epilogue,
+            )
             .grid(programs)
-            .launch(stream);
+            .launch(stream)
+        };
     }
     match config.algorithm {
-        Algorithm::Tiled => {
-            kernel::tiled::<T, O, E>(x, w, bias, residual, y, config, numerics).grid(programs).launch(stream)
-        }
-        Algorithm::Gemv => {
-            kernel::gemv::<T, O, E>(x, w, bias, residual, y, config, numerics).grid(programs).launch(stream)
-        }
-        Algorithm::Persistent | Algorithm::StreamK => {
-            kernel::persistent::<T, O, E>(x, w, bias, residual, y, config, numerics)
-                .grid(programs)
-                .launch(stream)
-        }
+        Algorithm::Tiled => launched!(tiled),
+        Algorithm::Gemv => launched!(gemv),
+        Algorithm::Persistent | Algorithm::StreamK => launched!(persistent),
     }
+}
+
+fn choose<T: Factor, O: Rounded>(
+    x: TensorView<'_, T>,
+    w: TensorView<'_, T>,
+    numerics: Numerics,
+    split: bool,
+    stream: &Stream,
+) -> Config {
+    let config = Config::choose(&problem(x, w, numerics), split, DeviceClass::of(stream.device()));
+    config.with_epilogue(O::ELEM.bits(), numerics)
 }
 
 /// What a config is chosen for, also of shapes that do not fit, which is refused later.
-fn problem<T: Activation>(x: TensorView<'_, T>, w: TensorView<'_, T>) -> Problem {
+fn problem<T: Factor>(x: TensorView<'_, T>, w: TensorView<'_, T>, numerics: Numerics) -> Problem {
     let ([m, k], [n, _]) = (two(x.shape()), two(w.shape()));
     let tensor_copies = takes_tensor_copies(&x) && takes_tensor_copies(&w);
-    Problem { m, n, k, bits: T::ELEM.bits(), tensor_copies }
+    Problem { batch: 1, m, n, k, class: numerics.class::<T>(), tensor_copies }
 }
 
-/// Does the tensor-copy engine take this matrix: with a 16-byte aligned start, and rows or columns that are, too?
-fn takes_tensor_copies<T: Activation>(matrix: &TensorView<'_, T>) -> bool {
+/// Does the tensor-copy engine take this matrix, and do tensor cores take what it brings: with a 16-byte aligned start, and rows that are, too, or of 16-bit elements
+/// columns?
+fn takes_tensor_copies<T: Factor>(matrix: &TensorView<'_, T>) -> bool {
     let aligned = |stride: usize| (stride * T::ELEM.bits() as usize).is_multiple_of(128);
     let by_strides = match *matrix.strides() {
         [rows, 1] => aligned(rows),
-        [1, cols] => aligned(cols),
+        [1, cols] => T::CLASS.bits() == 16 && aligned(cols),
         _ => false,
     };
     by_strides && matrix.device_address().is_multiple_of(16)

@@ -1,16 +1,22 @@
 //! What a product may be combined with before it is stored, and how exact its dots are: shared by [`gemm`](super::gemm) and
 //! [`quant_gemm`](crate::quant_gemm::quant_gemm).
 //!
-//! A kernel takes bias and residual always, as views that may be empty, and flags that say which of them count: so there is one kernel
+//! A kernel takes bias, residual and scales always, as views that may be empty, and flags that say which of them count: so there is one kernel
 //! instead of one for each combination, and the flags are part of its key, so that what is absent costs no instruction.
 
 use tegula::prelude::*;
-use tegula::runtime::TensorView;
+use tegula::runtime::{Device, TensorView};
 
+use super::element::{Class, Factor, Rounded, Sum};
+use super::epilogue::{At, Epilogue, Keep};
+use crate::Error;
 use crate::check::Check;
-use crate::{Activation, Error};
 
-/// What is added to a product, in f32, before the sum is rounded to the output's type; and the precision of dots.
+/// What becomes of a product, in f32, before it is rounded to the output's type; and the precision of dots.
+///
+/// y = (`then`(x · wᵀ · `x_scale` · `w_scale` + `bias`) + `residual` + `y` if accumulated) / `y_scale`
+///
+/// `O` is the type of bias and residual: that of the output, or f32 beside outputs of 8-bit floats and integers.
 ///
 /// ```
 /// # use tegula_kernels::GemmOptions;
@@ -24,38 +30,53 @@ use crate::{Activation, Error};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct GemmOptions<'a, O: Activation> {
+pub struct GemmOptions<'a, O: Float, F: Epilogue = Keep> {
     bias: Option<TensorView<'a, O>>,
     residual: Option<TensorView<'a, O>>,
+    /// Of x, w and y.
+    scales: [Option<TensorView<'a, f32>>; 3],
     accumulate: bool,
     tf32: bool,
+    epilogue: F,
 }
 
-impl<O: Activation> Default for GemmOptions<'_, O> {
+/// The names of the scales.
+const SCALES: [&str; 3] = ["x_scale", "w_scale", "y_scale"];
+
+impl<O: Float> Default for GemmOptions<'_, O> {
     fn default() -> Self {
-        GemmOptions { bias: None, residual: None, accumulate: false, tf32: false }
+        GemmOptions {
+            bias: None,
+            residual: None,
+            scales: [None; 3],
+            accumulate: false,
+            tf32: false,
+            epilogue: Keep,
+        }
     }
 }
 
-impl<'a, O: Activation> GemmOptions<'a, O> {
-    /// Nothing added; f32 means IEEE f32.
+impl<O: Float> GemmOptions<'_, O> {
+    /// The product as it is; f32 means IEEE f32.
     pub fn new() -> Self {
         Self::default()
     }
+}
 
+impl<'a, O: Float, F: Epilogue> GemmOptions<'a, O, F> {
     /// Adds `bias[n]` to column n. `[N]`.
     pub fn bias(mut self, bias: impl Into<TensorView<'a, O>>) -> Self {
         self.bias = Some(bias.into());
         self
     }
 
-    /// Adds `residual[m, n]`. `[M, N]`; it does not overlap the output: for that there is [`accumulate`](Self::accumulate).
+    /// Adds `residual[m, n]`. The shape of y; it does not overlap y: for that there is [`accumulate`](Self::accumulate).
     pub fn residual(mut self, residual: impl Into<TensorView<'a, O>>) -> Self {
         self.residual = Some(residual.into());
         self
     }
 
-    /// Adds what the output holds: y += x · wᵀ.
+    /// Adds what the output holds: y += x · wᵀ. (An output with a scale is multiplied by it first.)
     pub fn accumulate(mut self) -> Self {
         self.accumulate = true;
         self
@@ -67,48 +88,124 @@ impl<'a, O: Activation> GemmOptions<'a, O> {
         self
     }
 
-    /// Checks the shapes against an output of `m` × `n`.
-    pub(crate) fn check(&self, check: &Check, m: usize, n: usize) -> Result<(), Error> {
+    /// What x stands for is x times this: `[1]`, or `[M]` with a scale for each row.
+    pub fn x_scale(mut self, scale: impl Into<TensorView<'a, f32>>) -> Self {
+        self.scales[0] = Some(scale.into());
+        self
+    }
+
+    /// What w stands for is w times this: `[1]`, or `[N]` with a scale for each row (a column of y).
+    pub fn w_scale(mut self, scale: impl Into<TensorView<'a, f32>>) -> Self {
+        self.scales[1] = Some(scale.into());
+        self
+    }
+
+    /// Quantises: the result is multiplied by 1 / scale before it is rounded, so that y times this is what y stands for. `[1]`, or `[M]`
+    /// with a scale for each row.
+    pub fn y_scale(mut self, scale: impl Into<TensorView<'a, f32>>) -> Self {
+        self.scales[2] = Some(scale.into());
+        self
+    }
+
+    /// Applies a function after what is applied so far; before residual and accumulation.
+    pub fn then<G: Epilogue>(self, next: G) -> GemmOptions<'a, O, (F, G)> {
+        let GemmOptions { bias, residual, scales, accumulate, tf32, epilogue } = self;
+        GemmOptions { bias, residual, scales, accumulate, tf32, epilogue: (epilogue, next) }
+    }
+
+    /// What becomes of the product.
+    pub(crate) fn epilogue(&self) -> F {
+        self.epilogue.clone()
+    }
+
+    /// Checks the shapes against an output of `m` × `n`, many times where `batch` says so.
+    pub(crate) fn check(&self, check: &Check, batch: Option<usize>, [m, n]: [usize; 2]) -> Result<(), Error> {
         if let Some(bias) = &self.bias {
             check.shape("bias", bias.shape(), &[n], "one element for each column of `y`")?;
         }
+        for ((scale, name), (rows, what)) in
+            self.scales.iter().zip(SCALES).zip([(m, "x"), (n, "w"), (m, "y")])
+        {
+            if let Some(scale) = scale
+                && *scale.shape() != [1]
+            {
+                let why = format!("one for each row of `{what}`, or `[1]`, one for all");
+                check.shape(name, scale.shape(), &[rows], &why)?;
+            }
+        }
         match &self.residual {
-            Some(residual) => check.shape("residual", residual.shape(), &[m, n], "the shape of `y`"),
+            Some(residual) => {
+                let shape: Vec<usize> = batch.into_iter().chain([m, n]).collect();
+                check.shape("residual", residual.shape(), &shape, "the shape of `y`")
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses scales, for functions whose weights have their own.
+    pub(crate) fn check_unscaled(&self, check: &Check) -> Result<(), Error> {
+        match self.scales.iter().zip(SCALES).find(|(scale, _)| scale.is_some()) {
+            Some((_, name)) => Err(check.refuse(name, "the weights have scales of their own", "use `gemm`")),
             None => Ok(()),
         }
     }
 
     pub(crate) fn numerics(&self) -> Numerics {
+        let [x_scale, w_scale, y_scale] = self.scales.map(|scale| match scale {
+            None => Scaling::None,
+            Some(scale) if *scale.shape() == [1] => Scaling::Whole,
+            Some(_) => Scaling::Rows,
+        });
         Numerics {
             bias: self.bias.is_some(),
             residual: self.residual.is_some(),
             accumulate: self.accumulate,
             tf32: self.tf32,
+            x_scale,
+            w_scale,
+            y_scale,
         }
     }
 
-    /// Bias and residual as kernels take them: an empty view for what is absent. `None` without both, where the type does not matter:
-    /// then [`absent`] makes empty views of what is at hand.
-    pub(crate) fn present(&self) -> Result<Option<Added<'a, O>>, tegula::runtime::Error> {
-        Ok(match (self.bias, self.residual) {
-            (Some(bias), Some(residual)) => Some(Added { bias, residual }),
-            (Some(bias), None) => Some(Added { residual: absent(bias)?.residual, bias }),
-            (None, Some(residual)) => Some(Added { bias: absent(residual)?.bias, residual }),
-            (None, None) => None,
+    /// What is added, as kernels take it: an empty view for what is absent. `rank`: that of y.
+    pub(crate) fn added<'v>(
+        &self,
+        device: &'v Device,
+        rank: usize,
+    ) -> Result<Added<'v, O>, tegula::runtime::Error>
+    where
+        'a: 'v,
+    {
+        let mut scales = [TensorView::empty(device, 1)?; 3];
+        for (to, from) in scales.iter_mut().zip(self.scales) {
+            *to = from.unwrap_or(*to);
+        }
+        Ok(Added {
+            bias: self.bias.map_or_else(|| TensorView::empty(device, 1), Ok)?,
+            residual: self.residual.map_or_else(|| TensorView::empty(device, rank), Ok)?,
+            scales,
         })
     }
 }
 
-/// Bias and residual of a launch.
+/// What is added in a launch, and the scales of x, w and y.
+#[derive(Clone, Copy)]
 pub(crate) struct Added<'a, E: Element> {
     pub(crate) bias: TensorView<'a, E>,
     pub(crate) residual: TensorView<'a, E>,
+    pub(crate) scales: [TensorView<'a, f32>; 3],
 }
 
-/// Empty views, of a tensor that is there anyway.
-pub(crate) fn absent<E: Element>(any: TensorView<'_, E>) -> Result<Added<'_, E>, tegula::runtime::Error> {
-    let nothing = any.slice(any.shape().len() - 1, ..0)?;
-    Ok(Added { bias: nothing.reshape(&[0])?, residual: nothing.reshape(&[0, 0])? })
+/// How a matrix is scaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Scaling {
+    /// Not at all.
+    #[default]
+    None,
+    /// By one number (tensor-wise).
+    Whole,
+    /// By a number for each row (row-wise).
+    Rows,
 }
 
 /// What a kernel has to know of the options when it is staged.
@@ -122,53 +219,183 @@ pub struct Numerics {
     pub accumulate: bool,
     /// Are dots of f32 in TF32?
     pub tf32: bool,
+    /// The scales of x.
+    pub x_scale: Scaling,
+    /// The scales of w.
+    pub w_scale: Scaling,
+    /// The scales that y is divided by.
+    pub y_scale: Scaling,
 }
 
 impl Numerics {
-    /// Nothing added, and each addend by itself; and TF32 where it changes something: for the registry.
-    pub(crate) fn space(f32_operands: bool) -> Vec<Numerics> {
-        let plain = Numerics::default();
-        let tf32 = f32_operands.then_some(Numerics { tf32: true, ..plain });
-        let bias = Numerics { bias: true, ..plain };
-        let residual = Numerics { residual: true, ..plain };
-        let accumulate = Numerics { accumulate: true, ..plain };
-        [plain, bias, residual, accumulate].into_iter().chain(tf32).collect()
+    /// Nothing but the product.
+    pub const PLAIN: Numerics = Numerics {
+        bias: false,
+        residual: false,
+        accumulate: false,
+        tf32: false,
+        x_scale: Scaling::None,
+        w_scale: Scaling::None,
+        y_scale: Scaling::None,
+    };
+
+    /// Nothing added, and each addend by itself; for 8-bit types with scales; and TF32 where it changes something: for the registry.
+    pub(crate) fn space(class: Class) -> Vec<Numerics> {
+        let plain = Numerics::PLAIN;
+        let scaled = |scaling| Numerics { x_scale: scaling, w_scale: scaling, ..plain };
+        let bias = |numerics| Numerics { bias: true, ..numerics };
+        match class {
+            Class::Float8 | Class::Int8 => {
+                vec![plain, scaled(Scaling::Whole), scaled(Scaling::Rows), bias(scaled(Scaling::Rows))]
+            }
+            Class::F32 | Class::Tf32 | Class::Half => {
+                let residual = Numerics { residual: true, ..plain };
+                let accumulate = Numerics { accumulate: true, ..plain };
+                let tf32 = (class.bits() == 32).then_some(Numerics { tf32: true, ..plain });
+                [plain, bias(plain), residual, accumulate].into_iter().chain(tf32).collect()
+            }
+        }
+    }
+
+    /// Is it what products of this class are usually given: the scales of rows, for 8-bit types; TF32; or nothing?
+    pub(crate) fn usual(&self, class: Class) -> bool {
+        let plain = Numerics { tf32: false, ..*self } == Numerics::PLAIN;
+        let scaled = Numerics { x_scale: Scaling::Rows, w_scale: Scaling::Rows, ..Numerics::PLAIN };
+        match class {
+            Class::Float8 | Class::Int8 => *self == scaled,
+            Class::F32 => false,
+            Class::Tf32 | Class::Half => plain,
+        }
+    }
+
+    /// What dots of such operands are.
+    pub(crate) fn class<T: Factor>(&self) -> Class {
+        if self.tf32 && T::CLASS == Class::F32 { Class::Tf32 } else { T::CLASS }
     }
 }
 
-/// The views that an epilogue reads and writes.
-pub(crate) struct Output<O: Float, E: Float> {
+/// The views that an epilogue reads and writes, and what it does.
+#[derive(Clone)]
+pub(crate) struct Output<O: Rounded, E: Float, F: Epilogue, const R: usize> {
     pub(crate) bias: View<E, 1>,
-    pub(crate) residual: View<E, 2>,
-    pub(crate) y: ViewMut<O, 2>,
+    pub(crate) residual: View<E, R>,
+    /// Of x, w and y; `None`: there are none.
+    pub(crate) scales: Option<[View<f32, 1>; 3]>,
+    pub(crate) y: ViewMut<O, R>,
     pub(crate) numerics: Numerics,
+    pub(crate) epilogue: F,
 }
 
-impl<O: Float, E: Float> Output<O, E> {
-    /// Stores a tile of the product at (`row`, `col`), with what is added to it. What lies outside of `y` is dropped.
-    pub(crate) fn store(&self, row: Scalar<i32>, col: Scalar<i32>, product: Tile<f32>) {
-        let [rows, cols] = [0, 1].map(|axis| product.shape().dims()[axis] as usize);
+impl<O: Rounded, E: Float, F: Epilogue, const R: usize> Output<O, E, F, R> {
+    /// Stores a tile of the product, with what becomes of it. What lies outside of `y` is dropped.
+    pub(crate) fn store<S: Sum>(&self, at: At, product: Tile<S>) {
+        // Integers that nothing happens to stay exact.
+        let kept = self.numerics == Numerics::PLAIN
+            && S::ELEM == O::ELEM
+            && std::any::TypeId::of::<F>() == std::any::TypeId::of::<Keep>();
+        let rounded = if kept { product.cast() } else { O::rounded(self.value(at, product.cast())) };
+        store_part(self.y, at, rounded);
+    }
+
+    /// The values that are rounded.
+    fn value(&self, at: At, product: Tile<f32>) -> Tile<f32> {
+        let Numerics { x_scale, w_scale, y_scale, .. } = self.numerics;
+        let shape @ [rows, cols] = extents(product);
+        let (row, col) = ((at.row, rows, 1), (at.col, cols, 0));
         let mut sum = product;
+        if let Some(x_scale) = self.scale(0, x_scale, row) {
+            sum *= x_scale;
+        }
+        if let Some(w_scale) = self.scale(1, w_scale, col) {
+            sum *= w_scale;
+        }
         if self.numerics.bias {
-            sum += self.bias.load([col], [cols]).cast::<f32>().expand(0);
+            sum += self.bias.load([at.col], [cols]).cast::<f32>().expand(0);
         }
+        sum = self.epilogue.apply(sum, &at);
         if self.numerics.residual {
-            sum += self.residual.load([row, col], [rows, cols]).cast::<f32>();
+            sum += load_part(self.residual, at, shape).cast::<f32>();
         }
+        let y_scale = self.scale(2, y_scale, row);
         if self.numerics.accumulate {
-            sum += self.y.as_view().load([row, col], [rows, cols]).cast::<f32>();
+            let before = load_part(self.y.as_view(), at, shape).cast::<f32>();
+            sum += y_scale.map_or(before, |scale| before * scale);
         }
-        self.y.store([row, col], sum.cast::<O>());
+        match y_scale {
+            Some(scale) => sum * (full_like(scale, 1.0) / scale),
+            None => sum,
+        }
+    }
+
+    /// Scales of a tile: one, or `len` from `start` on, along the other dimension than `axis`.
+    fn scale(
+        &self,
+        which: usize,
+        scaling: Scaling,
+        (start, len, axis): (Scalar<i32>, usize, usize),
+    ) -> Option<Tile<f32>> {
+        let scales = self.scales?[which];
+        match scaling {
+            Scaling::None => None,
+            Scaling::Whole => Some(scales.load([0], [1]).expand(0)),
+            Scaling::Rows => Some(scales.load([start], [len]).expand(axis)),
+        }
     }
 }
 
-/// a · b + acc in f32; of f32 operands IEEE f32, or TF32 where that was asked for.
-pub(crate) fn multiply<T: DotInto<f32>>(
+/// Rows and columns of a tile.
+pub(crate) fn extents<T: Element>(tile: Tile<T>) -> [usize; 2] {
+    [0, 1].map(|axis| tile.shape().dims()[axis] as usize)
+}
+
+/// Offsets and extents of a tile in a matrix, or in one of a batch.
+fn place<const R: usize>(at: At, [rows, cols]: [usize; 2]) -> ([Offset; R], [usize; R]) {
+    let offsets = std::array::from_fn(|axis| match R - axis {
+        1 => offset(at.col),
+        2 => offset(at.row),
+        _ => at.batch.map_or(offset(0), offset),
+    });
+    (
+        offsets,
+        std::array::from_fn(|axis| match R - axis {
+            1 => cols,
+            2 => rows,
+            _ => 1,
+        }),
+    )
+}
+
+/// A tile of a matrix, or of one of a batch.
+pub(crate) fn load_part<T: Element, const R: usize>(view: View<T, R>, at: At, shape: [usize; 2]) -> Tile<T> {
+    let (offsets, extents) = place(at, shape);
+    let tile = view.load(offsets, extents);
+    if R == 2 { tile } else { tile.reshape(shape) }
+}
+
+/// The same of what no other program reads, so that it may leave the L2 cache first.
+pub(crate) fn load_once<T: Element, const R: usize>(view: View<T, R>, at: At, shape: [usize; 2]) -> Tile<T> {
+    let (offsets, extents) = place(at, shape);
+    let tile = view.load(offsets, extents).evict_first();
+    if R == 2 { tile } else { tile.reshape(shape) }
+}
+
+fn store_part<T: Element, const R: usize>(view: ViewMut<T, R>, at: At, tile: Tile<T>) {
+    let (offsets, shape) = place(at, extents(tile));
+    view.store(offsets, if R == 2 { tile } else { tile.reshape(shape) });
+}
+
+/// a · b + acc; of f32 operands IEEE f32, or TF32 where that was asked for.
+pub(crate) fn multiply<T: DotInto<S>, S: Element>(
     a: Tile<T>,
     b: Tile<T>,
-    acc: Tile<f32>,
+    acc: Tile<S>,
     numerics: Numerics,
-) -> Tile<f32> {
+) -> Tile<S> {
     let product = dot_acc(a, b, acc);
-    if numerics.tf32 && T::ELEM == f32::ELEM { product.tf32() } else { product }
+    if numerics.tf32 && T::ELEM == f32::ELEM {
+        // The modifier is for tiles of f32, which this is: a cast to the type that a tile has is none.
+        product.cast::<f32>().tf32().cast()
+    } else {
+        product
+    }
 }

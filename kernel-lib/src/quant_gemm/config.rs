@@ -1,13 +1,13 @@
 //! Configs of products with quantised weights.
 
-use tegula::prelude::{DotInto, Float, bf16, f16};
+use tegula::prelude::{DotInto, bf16, f16};
 
 use super::format::{Format, GROUP};
 use super::kernel::{quant_gemm, quant_swiglu};
 use super::matrix::PANEL;
-use crate::DeviceClass;
 use crate::gemm::options::Numerics;
 use crate::registry::{Entry, Variant};
+use crate::{Activation, DeviceClass};
 
 /// How products are computed: see [`super::kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -169,7 +169,7 @@ pub fn entries() -> [Entry; 2] {
     [Entry { name: "quant_gemm", variants: products }, Entry { name: "quant_swiglu", variants: gated }]
 }
 
-fn variants_of<T: Float + DotInto<f32>, O: Float>(
+fn variants_of<T: Activation + DotInto<f32>, O: Activation>(
     types: &'static str,
     format: Format,
     products: &mut Vec<Variant>,
@@ -177,7 +177,7 @@ fn variants_of<T: Float + DotInto<f32>, O: Float>(
 ) {
     let types = format!("{types}, {format}");
     let bits = T::ELEM.bits();
-    for numerics in Numerics::space(bits == 32) {
+    for numerics in Numerics::space(T::CLASS) {
         let said = |config: &Config| !numerics.tf32 || config.algorithm == Algorithm::Dequantized;
         products.extend(Config::space(format, bits, 1).into_iter().filter(said).map(|config| {
             let stage = move || quant_gemm::<T, O, O>::stage(format, config, numerics);

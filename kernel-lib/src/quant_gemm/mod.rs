@@ -36,11 +36,11 @@ pub mod reference;
 #[cfg(test)]
 mod tests;
 
-use tegula::prelude::{DotInto, Element, Float};
+use tegula::prelude::{DotInto, Element};
 use tegula::runtime::{LaunchError, Stream, TensorView, TensorViewMut};
 
 use crate::check::Check;
-use crate::gemm::options::{Added, GemmOptions, Numerics, absent};
+use crate::gemm::options::{Added, GemmOptions, Numerics};
 use crate::{Activation, DeviceClass, Error};
 use config::{Algorithm, Config};
 pub use format::Format;
@@ -94,15 +94,14 @@ where
     let (x, y) = (x.into(), y.into());
     let check = Check::of("quant_gemm");
     let [m, n] = check_shapes(&check, &x, w, &y, config)?;
-    options.check(&check, m, n)?;
+    options.check(&check, None, [m, n])?;
+    options.check_unscaled(&check)?;
     if y.is_empty() {
         return Ok(());
     }
     let numerics = options.numerics();
-    check.launched(match check.done(options.present())? {
-        Some(added) => launch(x, w, added, y, config, numerics, stream),
-        None => launch(x, w, check.done(absent(x))?, y, config, numerics, stream),
-    })
+    let added = check.done(options.added(stream.device(), 2))?;
+    check.launched(launch(x, w, added, y, config, numerics, stream))
 }
 
 /// y = silu(x · gateᵀ) · (x · upᵀ), in f32 until it is stored: the first half of a gated unit (SwiGLU), in one launch.
@@ -219,19 +218,19 @@ fn programs(m: usize, n: usize, config: Config) -> usize {
     if config.algorithm == Algorithm::Dequantized { m.div_ceil(config.rows) * columns } else { columns }
 }
 
-fn launch<T: Activation + DotInto<f32>, O: Activation, E: Float>(
+fn launch<T: Activation + DotInto<f32>, O: Activation>(
     x: TensorView<'_, T>,
     w: &QuantizedMatrix,
-    added: Added<'_, E>,
+    added: Added<'_, O>,
     y: TensorViewMut<'_, O>,
     config: Config,
     numerics: Numerics,
     stream: &Stream,
 ) -> Result<(), LaunchError> {
     let grid = programs(y.dim(0), w.n(), config);
-    let Added { bias, residual } = added;
+    let Added { bias, residual, .. } = added;
     let (format, mins) = (w.format(), w.mins());
-    kernel::quant_gemm::<T, O, E>(x, &w.codes, &w.scales, mins, bias, residual, y, format, config, numerics)
+    kernel::quant_gemm::<T, O, O>(x, &w.codes, &w.scales, mins, bias, residual, y, format, config, numerics)
         .grid(grid)
         .launch(stream)
 }

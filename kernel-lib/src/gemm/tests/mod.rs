@@ -1,5 +1,6 @@
 //! The matrix product against f64: at the edges of shapes, with row strides, with each epilogue; and its errors' words.
 
+mod low_precision;
 mod persistent;
 
 use expect_test::expect;
@@ -7,7 +8,7 @@ use tegula::prelude::*;
 use tegula::runtime::Device;
 
 use super::config::{Algorithm, Config, MAX_GEMV_ROWS, Problem, shapes};
-use super::{Workspace, gemm_with, reference};
+use super::{Class, Workspace, gemm_with, reference};
 use crate::testing::{Bound, Padded, Rng, assert_close, device, fast_device, shown};
 use crate::{Activation, DeviceClass, GemmOptions, gemm};
 
@@ -121,13 +122,13 @@ fn each_epilogue() {
 /// What GPUs are given, also computed here: the same kernels.
 #[test]
 fn configs_of_gpus() {
-    for bits in [16, 32] {
+    for class in [Class::Half, Class::F32] {
         for (m, n, k) in [(1, 9, 33), (2, 5, 600), (4, 130, 64), (8, 3, 1100), (9, 65, 70), (70, 129, 66)] {
-            let mut config = Config::choose(&Problem::dense([m, n, k], bits), false, DeviceClass::H200);
+            let mut config = Config::choose(&Problem::dense([m, n, k], class), false, DeviceClass::H200);
             // The interpreter looks at all of a tile: a smaller one shows the same.
             config.block_n = config.block_n.min(64);
             let case = Case { config: Some(config), bias: true, pad: 1, ..case(m, n, k) };
-            if bits == 32 {
+            if class == Class::F32 {
                 against_f64::<f32, f32>(&device(), case, m as u64);
             } else {
                 against_f64::<f16, f16>(&device(), case, m as u64);
@@ -143,7 +144,7 @@ fn without_k_the_product_is_zero() {
         in_every_type(&device(), case(m, 5, 0), 1);
         against_f64::<f32, f32>(&device(), Case { bias: true, accumulate: true, ..case(m, 5, 0) }, 2);
     }
-    let gemv = Config::choose(&Problem::dense([1, 5, 0], 32), false, DeviceClass::H200);
+    let gemv = Config::choose(&Problem::dense([1, 5, 0], Class::F32), false, DeviceClass::H200);
     against_f64::<f32, f32>(&device(), Case { config: Some(gemv), bias: true, ..case(1, 5, 0) }, 3);
 }
 
@@ -165,7 +166,7 @@ fn columns_may_lie_apart() {
     let exact = reference::gemm(&to_f64(&xs), &to_f64(&ws), [3, 5, 8]);
     let size = reference::magnitudes(&to_f64(&xs), &to_f64(&ws), [3, 5, 8]);
     for class in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
-        let config = Config::choose(&Problem::dense([3, 5, 8], 32), false, class);
+        let config = Config::choose(&Problem::dense([3, 5, 8], Class::F32), false, class);
         let mut y = device.zeros::<f32>(&[3, 5]).unwrap();
         let (x, w) = (x.view().transpose(0, 1).unwrap(), w.view().transpose(0, 1).unwrap());
         gemm_with(x, w, &mut y, GemmOptions::new(), config, &mut Workspace::new(), &device.stream()).unwrap();
@@ -199,7 +200,8 @@ fn what_does_not_fit_is_named() {
     let wrong_y = gemm(&x, &w, &mut zeros(&[5, 2]), options(), &stream);
     let bias = gemm(&x, &w, &mut y, options().bias(&zeros(&[2])), &stream);
     let residual = gemm(&x, &w, &mut y, options().residual(&zeros(&[2, 4])), &stream);
-    let gemv = Config { rows: 1, ..Config::choose(&Problem::dense([1, 5, 8], 32), false, DeviceClass::H200) };
+    let one = Problem::dense([1, 5, 8], Class::F32);
+    let gemv = Config::choose(&one, false, DeviceClass::H200);
     let config = gemm_with(&x, &w, &mut y, options(), gemv, &mut Workspace::new(), &stream);
     expect![[r#"
         `gemm`, argument `w`: shape [5, 9], but [5, 8] is needed: K is that of `x`
@@ -214,9 +216,9 @@ fn what_does_not_fit_is_named() {
 #[test]
 fn what_is_chosen_is_legal() {
     for device in [DeviceClass::H200, DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
-        for bits in [16, 32] {
+        for class in [Class::F32, Class::Tf32, Class::Half, Class::Float8, Class::Int8] {
             for [m, n, k] in shapes() {
-                let problem = Problem::dense([m, n, k], bits);
+                let problem = Problem::dense([m, n, k], class);
                 for split in [false, true] {
                     let c = Config::choose(&problem, split, device);
                     assert_eq!(c.check(&problem, device), Ok(()), "{c:?} for {problem:?}");

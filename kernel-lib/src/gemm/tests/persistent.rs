@@ -9,8 +9,9 @@ use tegula::prelude::*;
 use tegula::runtime::Device;
 
 use super::super::config::{Algorithm, Config, Problem};
-use super::super::options::{Numerics, absent};
-use super::super::{Workspace, hopper, kernel, reference};
+use super::super::epilogue::Keep;
+use super::super::options::Numerics;
+use super::super::{Class, GemmOptions, Workspace, hopper, kernel, reference};
 use crate::testing::{Bound, Padded, Rng, assert_close, device};
 use crate::{Activation, DeviceClass};
 
@@ -26,8 +27,9 @@ fn against_f64<T: Activation + DotInto<f32>, O: Activation>(
     let x = Padded::<T>::random(device, [m, k], pad(k), &mut rng);
     let w = Padded::<T>::random(device, [n, k], pad(k), &mut rng);
     let mut y = Padded::<O>::poisoned(device, [m, n], pad(n));
-    let added = absent(x.view()).unwrap();
-    let numerics = Numerics::default();
+    let numerics = Numerics::PLAIN;
+    let added = GemmOptions::<O>::new().added(device, 2).unwrap();
+    let [xs, ws, ys] = added.scales;
     let mut workspace = Workspace::new();
     let slots = [2 * programs, config.rows, config.block_n];
     let (partials, arrivals) = workspace.views(device, slots, config.tiles(m, n)).unwrap();
@@ -45,25 +47,33 @@ fn against_f64<T: Activation + DotInto<f32>, O: Activation>(
     for _ in 0..times {
         let (x, w, y) = (x.view(), w.view(), y.view_mut());
         let done = match config.algorithm {
-            Algorithm::StreamK => launched!(kernel::stream_k::<T, O, T>(
+            Algorithm::StreamK => launched!(kernel::stream_k::<T, O, O, Keep>(
                 x,
                 w,
                 added.bias,
                 added.residual,
+                xs,
+                ws,
+                ys,
                 y,
                 partials.reborrow(),
                 arrivals.reborrow(),
                 config,
-                numerics
+                numerics,
+                Keep
             )),
-            _ => launched!(kernel::persistent::<T, O, T>(
+            _ => launched!(kernel::persistent::<T, O, O, Keep, 2>(
                 x,
                 w,
                 added.bias,
                 added.residual,
+                xs,
+                ws,
+                ys,
                 y,
                 config,
-                numerics
+                numerics,
+                Keep
             )),
         };
         done.unwrap_or_else(|error| panic!("{config:?}, {m}×{n}×{k}: {error}"));
@@ -89,7 +99,7 @@ fn assert_specialized(device: &Device, config: Config, kernel: Kernel) {
 
 #[test]
 fn every_config_on_the_tests_device() {
-    for config in hopper::space(16, usize::MAX) {
+    for config in hopper::space(Class::Half, usize::MAX) {
         for shape in [[1, 1, 1], [130, 7, 65], [33, 260, 64], [65, 1, 130], [1, 70, 33], [5, 9, 0]] {
             if config.algorithm == Algorithm::Persistent || shape[2] > 0 {
                 let units = config.tiles(shape[0], shape[1]) * shape[2].div_ceil(config.block_k);
@@ -117,7 +127,7 @@ fn emulated(target: &str) -> Device {
 #[test]
 fn every_config_on_an_emulated_hopper() {
     let device = emulated("sm_90a");
-    for config in hopper::space(16, usize::MAX) {
+    for config in hopper::space(Class::Half, usize::MAX) {
         against_f64::<bf16, bf16>(&device, config, ragged(config), 3);
     }
 }
@@ -127,7 +137,7 @@ fn every_config_on_an_emulated_hopper() {
 fn edges_on_an_emulated_hopper() {
     let device = emulated("sm_90a");
     // The largest tile and small ones, and the one that goes to two groups.
-    for config in hopper::space(16, 512).filter(|c| {
+    for config in hopper::space(Class::Half, 512).filter(|c| {
         [128 * 256, 64 * 64, 64 * 16].contains(&(c.rows * c.block_n))
             || c.warp_specialize == WarpSpecialize::PingPong
     }) {
@@ -145,7 +155,7 @@ fn edges_on_an_emulated_hopper() {
 #[test]
 fn the_hint_is_ignored_on_an_emulated_ampere() {
     let device = emulated("sm_80");
-    for config in hopper::space(16, 512).filter(|c| c.rows * c.block_n <= 64 * 128) {
+    for config in hopper::space(Class::Half, 512).filter(|c| c.rows * c.block_n <= 64 * 128) {
         against_f64::<bf16, bf16>(&device, config, [65, 66, 100], 3);
     }
 }
@@ -157,7 +167,7 @@ fn the_hint_is_ignored_on_an_emulated_ampere() {
 fn twenty_seeds() {
     use tegula::runtime::{Emulation, Timing};
     let device = emulated("sm_90a");
-    for config in hopper::space(16, usize::MAX) {
+    for config in hopper::space(Class::Half, usize::MAX) {
         for seed in 0..20 {
             let timing = [Timing::Early, Timing::Late, Timing::Random][seed as usize % 3];
             device.set_emulation(Emulation::default().with_seed(seed).with_timing(timing)).unwrap();
@@ -168,9 +178,9 @@ fn twenty_seeds() {
 
 #[test]
 fn illegal_configs_are_refused_with_the_reason() {
-    let problem = Problem::dense([4096, 4096, 4096], 16);
-    let largest = hopper::space(16, usize::MAX).find(|c| c.block_n == 256).unwrap();
-    let small = Problem::dense([4096, 4096, 128], 16);
+    let problem = Problem::dense([4096, 4096, 4096], Class::Half);
+    let largest = hopper::space(Class::Half, usize::MAX).find(|c| c.block_n == 256).unwrap();
+    let small = Problem::dense([4096, 4096, 128], Class::Half);
     let cases = [
         (problem, Config { num_stages: 5, ..largest }),
         (problem, Config { block_n: 12, ..largest }),
@@ -181,9 +191,12 @@ fn illegal_configs_are_refused_with_the_reason() {
         (problem, Config { block_k: 8, ..largest }),
         (problem, Config { num_stages: 1, ..largest }),
         (small, largest),
-        (Problem::dense([5, 64, 64], 16), Config { algorithm: Algorithm::Gemv, rows: 4, ..largest }),
-        (Problem::dense([1 << 30, 1 << 30, 4096], 16), largest),
-        (Problem::dense([1 << 20, 1 << 20, 4096], 16), Config { algorithm: Algorithm::StreamK, ..largest }),
+        (Problem::dense([5, 64, 64], Class::Half), Config { algorithm: Algorithm::Gemv, rows: 4, ..largest }),
+        (Problem::dense([1 << 30, 1 << 30, 4096], Class::Half), largest),
+        (
+            Problem::dense([1 << 20, 1 << 20, 4096], Class::Half),
+            Config { algorithm: Algorithm::StreamK, ..largest },
+        ),
         (
             problem,
             Config { algorithm: Algorithm::StreamK, warp_specialize: WarpSpecialize::PingPong, ..largest },
@@ -215,8 +228,8 @@ fn illegal_configs_are_refused_with_the_reason() {
 #[test]
 fn the_whole_space_is_legal_where_it_applies() {
     for k in [128, 576, 1024, 4096] {
-        let problem = Problem::dense([4096, 4096, k], 16);
-        for config in hopper::space(16, k) {
+        let problem = Problem::dense([4096, 4096, k], Class::Half);
+        for config in hopper::space(Class::Half, k) {
             assert_eq!(config.check(&problem, DeviceClass::H200), Ok(()), "{config:?}");
         }
     }
@@ -224,7 +237,8 @@ fn the_whole_space_is_legal_where_it_applies() {
 
 #[test]
 fn hopper_configs_are_chosen_where_tensor_copies_are_possible() {
-    let algorithm = |shape, device| Config::choose(&Problem::dense(shape, 16), false, device).algorithm;
+    let algorithm =
+        |shape, device| Config::choose(&Problem::dense(shape, Class::Half), false, device).algorithm;
     assert_eq!(algorithm([4096, 4096, 4096], DeviceClass::H200), Algorithm::Persistent);
     assert_eq!(algorithm([4096, 4096, 4096], DeviceClass::A100), Algorithm::Tiled);
     assert_eq!(algorithm([4096, 4096, 4095], DeviceClass::H200), Algorithm::Tiled, "rows start anywhere");

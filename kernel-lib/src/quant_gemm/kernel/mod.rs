@@ -18,12 +18,14 @@ use tegula::prelude::*;
 use super::config::{Algorithm, Config};
 use super::format::{Format, GROUP};
 use super::matrix::PANEL;
+use crate::gemm::element::Rounded;
+use crate::gemm::epilogue::{At, Keep};
 use crate::gemm::options::{Numerics, Output};
 
 /// y = x · wᵀ + what the options add.  x: [m, k]; codes, scales, mins: the planes of w (mins is anything where the format has none);
 /// bias: `[n]`; residual, y: [m, n].
 #[kernel(num_warps = config.num_warps, num_stages = config.num_stages, max_registers = config.max_registers())]
-pub fn quant_gemm<T: Float + DotInto<f32>, O: Float, E: Float>(
+pub fn quant_gemm<T: Float + DotInto<f32>, O: Float + Rounded, E: Float>(
     x: View<T, 2>,
     codes: View<u8, 4>,
     scales: View<f16, 3>,
@@ -38,9 +40,9 @@ pub fn quant_gemm<T: Float + DotInto<f32>, O: Float, E: Float>(
     let (row, col) = place(y, config);
     let planes = Planes { format, codes, scales, mins };
     let products = products(x, &[planes], row, col, config, numerics);
-    let output = Output { bias, residual, y, numerics };
+    let output = Output { bias, residual, scales: None, y, numerics, epilogue: Keep };
     for (strip, product) in products[0].iter().enumerate() {
-        output.store(row + strip, col, *product);
+        output.store(At { batch: None, row: row + strip, col }, *product);
     }
 }
 
