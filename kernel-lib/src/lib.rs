@@ -43,6 +43,7 @@ pub mod sampling;
 pub mod swiglu;
 #[cfg(test)]
 mod testing;
+pub mod tuned;
 
 pub use add_rms_norm::add_rms_norm;
 pub use argmax::argmax;

@@ -191,7 +191,20 @@ fn choose<T: Factor, O: Rounded>(
     split: bool,
     stream: &Stream,
 ) -> Config {
-    let config = Config::choose(&problem(x, w, numerics), split, DeviceClass::of(stream.device()));
+    let (problem, class) = (problem(x, w, numerics), DeviceClass::of(stream.device()));
+    let tuned = || {
+        let tuned = crate::tuned::installed(stream.device())?;
+        let extents = [problem.m, problem.n, problem.k, problem.class.bits() as usize].map(|e| e as u64);
+        tuned.legal("gemm", &tuned.gemm, &extents, |config| match config.algorithm {
+            Algorithm::StreamK if !split => {
+                Err("it shares tiles, for which the call has no workspace".to_owned())
+            }
+            _ => config.check(&problem, class).map_err(|illegal| illegal.problem),
+        })
+    };
+    // What is tuned are products of 16-bit elements.
+    let tuned = if problem.class == Class::Half { tuned() } else { None };
+    let config = tuned.unwrap_or_else(|| Config::choose(&problem, split, class));
     config.with_epilogue(O::ELEM.bits(), numerics)
 }
 

@@ -47,6 +47,58 @@ impl Config {
         }
     }
 
+    /// Is the config legal for rows of so many columns?
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn check(self, cols: usize, device: DeviceClass) -> Result<(), String> {
+        let Config { rows, block, one_block, num_warps } = self;
+        for (name, extent) in [("rows", rows), ("block", block), ("num_warps", num_warps as usize)] {
+            if !extent.is_power_of_two() {
+                return Err(format!("{name} is {extent}, but a power of two is needed"));
+            }
+        }
+        if num_warps > 32 {
+            return Err(format!("{num_warps} warps, but a CTA has at most 32"));
+        }
+        if one_block && block < cols {
+            return Err(format!("one block of {block} for rows of {cols}"));
+        }
+        if matches!(device, DeviceClass::Gpu { .. }) && self.host_only() {
+            let most = ELEMENTS_PER_WARP * num_warps as usize;
+            return Err(format!("{} elements for {num_warps} warps, which hold {most}", rows * block));
+        }
+        Ok(())
+    }
+
+    /// The legal configs that may be the fastest: for tuning. The one that [`Config::choose`] gives is among them.
+    pub fn candidates(rows: usize, cols: usize, device: DeviceClass) -> Vec<Config> {
+        let chosen = Config::choose(rows, cols, device);
+        let mut all = vec![chosen];
+        for rows in [1, 2, 4, 8] {
+            for num_warps in [1, 2, 4, 8, 16, 32] {
+                all.push(Config { rows, num_warps, ..chosen });
+                // Rows in pieces, which are read twice, hold fewer registers.
+                all.extend([512, 1024, 2048, 4096].map(|block| Config {
+                    rows,
+                    block,
+                    one_block: block >= cols,
+                    num_warps,
+                }));
+            }
+        }
+        let mut legal: Vec<Config> = Vec::new();
+        for config in all {
+            // Warps without an element are no use, nor are tiles wider than a row.
+            let busy = config.rows * config.block >= 32 * config.num_warps as usize;
+            let fits = config.block < 2 * cols.max(1) && config.rows < 2 * rows.max(1) && busy;
+            if (fits || config == chosen) && !legal.contains(&config) && config.check(cols, device).is_ok() {
+                legal.push(config);
+            }
+        }
+        legal
+    }
+
     /// More than 16 elements a thread: too many registers for a GPU.
     pub fn host_only(self) -> bool {
         self.rows * self.block > ELEMENTS_PER_WARP * self.num_warps as usize

@@ -33,6 +33,34 @@ pub fn rms_norm<'a, T: Activation, W: Activation>(
     eps: f32,
     stream: &Stream,
 ) -> Result<(), Error> {
+    let (x, weight) = (x.into(), weight.into());
+    let (rows, cols) = match *x.shape() {
+        [rows, cols] => (rows, cols),
+        _ => (0, 0), // which is refused
+    };
+    let device = stream.device();
+    let tuned = crate::tuned::installed(device).and_then(|tuned| {
+        let extents = [rows as u64, cols as u64, T::ELEM.bits().into()];
+        tuned.legal("rms_norm", &tuned.rms_norm, &extents, |config| {
+            config.check(cols, DeviceClass::of(device))
+        })
+    });
+    let config = tuned.unwrap_or_else(|| Config::choose(rows, cols, DeviceClass::of(device)));
+    rms_norm_with(x, weight, y, eps, config, stream)
+}
+
+/// [`rms_norm`] with a config of the caller's: for tuning.
+///
+/// # Errors
+/// As [`rms_norm`]; and a config that is not legal ([`Config::check`]).
+pub fn rms_norm_with<'a, T: Activation, W: Activation>(
+    x: impl Into<TensorView<'a, T>>,
+    weight: impl Into<TensorView<'a, W>>,
+    y: impl Into<TensorViewMut<'a, T>>,
+    eps: f32,
+    config: Config,
+    stream: &Stream,
+) -> Result<(), Error> {
     let (x, weight, y) = (x.into(), weight.into(), y.into());
     let check = Check::of("rms_norm");
     let [rows, cols] = check.rank("x", x.shape(), ["rows", "cols"])?;
@@ -42,7 +70,9 @@ pub fn rms_norm<'a, T: Activation, W: Activation>(
     if x.is_empty() {
         return Ok(());
     }
-    let config = Config::choose(rows, cols, DeviceClass::of(stream.device()));
+    if let Err(illegal) = config.check(cols, DeviceClass::of(stream.device())) {
+        return Err(check.refuse("config", illegal, ""));
+    }
     let launch = kernel::rms_norm::<T, W>(x, weight, y, eps, config);
     check.launched(launch.num_warps(config.num_warps).grid(rows.div_ceil(config.rows)).launch(stream))
 }

@@ -93,6 +93,94 @@ impl DecodeConfig {
         }
     }
 
+    /// Is the config legal for a shape, with so many splits?
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn check(&self, shape: DecodeShape, splits: usize, device: DeviceClass) -> Result<(), String> {
+        let &DecodeConfig { block_queries, block_group, block_kv, num_warps, num_stages, .. } = self;
+        let (tile, heads) = ((self.head_dim, self.value_dim), (shape.head_dim, shape.value_dim));
+        if tile != (padded(heads.0), padded(heads.1)) {
+            return Err(format!("tiles for heads of {tile:?}, but heads of {heads:?}"));
+        }
+        let extents = [
+            ("block_queries", block_queries),
+            ("block_group", block_group),
+            ("block_kv", block_kv),
+            ("num_warps", num_warps as usize),
+        ];
+        for (name, extent) in extents {
+            if !extent.is_power_of_two() {
+                return Err(format!("{name} is {extent}, but a power of two is needed"));
+            }
+        }
+        if block_queries < shape.queries {
+            return Err(format!("a block of {block_queries} queries, but there are {}", shape.queries));
+        }
+        let DeviceClass::Gpu { compute, .. } = device else {
+            return if splits == 1 { Ok(()) } else { Err("splits on the host".to_owned()) };
+        };
+        let rows = block_queries * block_group;
+        if shape.bytes == 2 && (rows < TENSOR_ROWS || block_kv < TENSOR_ROWS) {
+            return Err(format!("{rows} rows and {block_kv} keys, but tensor cores take {TENSOR_ROWS}"));
+        }
+        if num_warps > 16 || num_stages == 0 || num_stages > 8 {
+            return Err(format!("{num_warps} warps, {num_stages} stages"));
+        }
+        if splits == 0
+            || splits > MAX_SPLITS
+            || splits > 1 && splits * block_kv > shape.keys.next_power_of_two()
+        {
+            return Err(format!("{splits} splits of {} keys, {block_kv} at a time", shape.keys));
+        }
+        let needed = shape.bytes * num_stages as usize * block_kv * (tile.0 + tile.1);
+        let most = match compute {
+            80 => 163 << 10,
+            90 | 100 => 227 << 10,
+            _ => 99 << 10,
+        };
+        if needed > most {
+            return Err(format!("{needed} bytes of shared memory, but a CTA can have {most}"));
+        }
+        let held = rows.max(TENSOR_ROWS) * (block_kv + tile.1) / (32 * num_warps as usize);
+        if held > 192 {
+            return Err(format!("{held} sums and scores a thread, but there are registers for 192"));
+        }
+        Ok(())
+    }
+
+    /// The legal configs and splits that may be the fastest, for so many sequences × KV heads: for tuning. What is chosen without a record is among them.
+    pub fn candidates(
+        shape: DecodeShape,
+        sequences: usize,
+        device: DeviceClass,
+    ) -> Vec<(DecodeConfig, usize)> {
+        let chosen = DecodeConfig::choose(shape, device);
+        let programs = sequences * shape.group.div_ceil(chosen.block_group);
+        let splits = choose_splits(programs, shape.keys, device);
+        let mut legal = vec![(chosen, splits)];
+        let several = [splits / 2, splits, splits + splits / 2, 2 * splits, 1, 2, 4, 8, 16, 32, 64];
+        for block_kv in [32, 64, 128] {
+            for (num_warps, num_stages) in [2, 4, 8].iter().flat_map(|&w| [2, 3, 4].map(|s| (w, s))) {
+                let config = DecodeConfig { block_kv, num_warps, num_stages, ..chosen };
+                for &splits in &several {
+                    let is_new = !legal.contains(&(config, splits));
+                    // More programs than fill the device four times only make merging longer.
+                    let few = match device {
+                        DeviceClass::Gpu { multiprocessors, .. } => {
+                            splits == 1 || programs * splits <= 4 * multiprocessors as usize
+                        }
+                        DeviceClass::Host { .. } => true,
+                    };
+                    if is_new && few && config.check(shape, splits, device).is_ok() {
+                        legal.push((config, splits));
+                    }
+                }
+            }
+        }
+        legal
+    }
+
     /// Programs a sequence, without splits.
     pub fn programs(&self, kv_heads: usize, group: usize) -> usize {
         kv_heads * group.div_ceil(self.block_group)

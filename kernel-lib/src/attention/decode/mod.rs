@@ -143,14 +143,23 @@ pub fn decode<'a, T: Activation + DotInto<f32>>(
     let longest = options.max_len.unwrap_or(keys).min(keys);
     let bytes = size_of::<T::Storage>();
     let shape = DecodeShape { queries, group: extents.group(), keys: longest, head_dim, value_dim, bytes };
-    let config = options.config.unwrap_or_else(|| DecodeConfig::choose(shape, class));
+    let at =
+        [queries, longest, batch * kv_heads, shape.group, head_dim, 8 * bytes].map(|extent| extent as u64);
+    let tuned = crate::tuned::installed(device)
+        .filter(|_| options.config.is_none() && options.splits.is_none() && head_dim == value_dim);
+    let tuned = tuned.and_then(|tuned| {
+        tuned.legal("attention_decode", &tuned.decode, &at, |t| t.config.check(shape, t.splits, class))
+    });
+    let config =
+        options.config.or(tuned.map(|t| t.config)).unwrap_or_else(|| DecodeConfig::choose(shape, class));
     check_dims(&check, (config.head_dim, config.value_dim), &extents)?;
     if config.block_queries < queries {
         let problem = format!("a block of {} queries, but there are {queries}", config.block_queries);
         return Err(check.refuse("config", problem, ""));
     }
     let programs = batch * config.programs(kv_heads, extents.group());
-    let splits = options.splits.unwrap_or_else(|| choose_splits(programs, longest, class));
+    let splits = options.splits.or(tuned.map(|t| t.splits));
+    let splits = splits.unwrap_or_else(|| choose_splits(programs, longest, class));
     let Outputs { out, lse } = outputs;
     let plan = Plan { scale, splits, config, grid: programs * splits };
     if splits == 1 {

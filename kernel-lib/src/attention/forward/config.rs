@@ -65,6 +65,85 @@ impl ForwardConfig {
         }
     }
 
+    /// Is the config legal for the general kernel, on elements of `bytes` bytes?
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn check(
+        &self,
+        head_dim: usize,
+        value_dim: usize,
+        bytes: usize,
+        device: DeviceClass,
+    ) -> Result<(), String> {
+        let &ForwardConfig { block_q, block_kv, num_warps, num_stages, .. } = self;
+        let tile = (self.head_dim, self.value_dim);
+        if tile != (padded(head_dim), padded(value_dim)) {
+            return Err(format!("tiles for heads of {tile:?}, but heads of {:?}", (head_dim, value_dim)));
+        }
+        for (name, extent) in
+            [("block_q", block_q), ("block_kv", block_kv), ("num_warps", num_warps as usize)]
+        {
+            if !extent.is_power_of_two() {
+                return Err(format!("{name} is {extent}, but a power of two is needed"));
+            }
+        }
+        let DeviceClass::Gpu { compute, .. } = device else { return Ok(()) };
+        if block_kv < WARP_ROWS || num_warps > 16 || num_stages == 0 || num_stages > 8 {
+            return Err(format!("{block_kv} keys a step, {num_warps} warps, {num_stages} stages"));
+        }
+        if bytes == 2 && block_q < WARP_ROWS * num_warps as usize {
+            return Err(format!("{block_q} queries for {num_warps} warps, each of which takes {WARP_ROWS}"));
+        }
+        // Queries pass through shared memory once; keys and values stay, as often as there are stages.
+        let needed = bytes * usize::max(block_q * tile.0, num_stages as usize * block_kv * (tile.0 + tile.1));
+        let most = match compute {
+            80 => 163 << 10,
+            90 | 100 => 227 << 10,
+            _ => 99 << 10,
+        };
+        if needed > most {
+            return Err(format!("{needed} bytes of shared memory, but a CTA can have {most}"));
+        }
+        // Scores, weights and output, in f32, of each thread: beyond that they spill.
+        let held = block_q * (block_kv + tile.1) / (32 * num_warps as usize);
+        if held > 192 {
+            return Err(format!("{held} sums and scores a thread, but there are registers for 192"));
+        }
+        Ok(())
+    }
+
+    /// The legal configs of the general kernel that may be the fastest: for tuning.
+    pub fn candidates(
+        queries: usize,
+        head_dim: usize,
+        value_dim: usize,
+        bytes: usize,
+        device: DeviceClass,
+    ) -> Vec<ForwardConfig> {
+        let mut legal = Vec::new();
+        let dims = (padded(head_dim), padded(value_dim));
+        for block_q in [16, 32, 64, 128] {
+            for block_kv in [16, 32, 64, 128] {
+                for (num_warps, num_stages) in [1, 2, 4, 8].iter().flat_map(|&w| [1, 2, 3].map(|s| (w, s))) {
+                    let (head_dim_tile, value_dim_tile) = dims;
+                    let config = ForwardConfig {
+                        block_q,
+                        block_kv,
+                        head_dim: head_dim_tile,
+                        value_dim: value_dim_tile,
+                        num_warps,
+                        num_stages,
+                    };
+                    if block_q < 2 * queries && config.check(head_dim, value_dim, bytes, device).is_ok() {
+                        legal.push(config);
+                    }
+                }
+            }
+        }
+        legal
+    }
+
     /// The config of the kernel for Hopper. Two warpgroups have 64 queries each; beside their output there are registers for the scores of 128 keys, or of 64
     /// where the output is wider.
     pub fn hopper(head_dim: usize, value_dim: usize) -> ForwardConfig {

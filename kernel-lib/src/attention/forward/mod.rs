@@ -7,10 +7,11 @@ pub mod kernel;
 mod tests;
 
 use tegula::prelude::DotInto;
-use tegula::runtime::{Stream, TensorView, TensorViewMut};
+use tegula::runtime::{Device, Stream, TensorView, TensorViewMut};
 
 use super::shape::{self, Extents, Inputs, Outputs, check_dims};
 use crate::check::Check;
+use crate::tuned::TunedForward;
 use crate::{Activation, DeviceClass, Error};
 use config::ForwardConfig;
 use kernel::Given;
@@ -71,6 +72,8 @@ pub fn forward<T: Activation + DotInto<f32>>(
     let Extents { queries, keys, head_dim, value_dim, .. } = extents;
     let bytes = size_of::<T::Storage>();
     let class = DeviceClass::of(device);
+    let tuned = options.config.is_none().then(|| tuned::<T>(&extents, &given, device)).flatten();
+    let options = &ForwardOptions { config: options.config.or(tuned), ..*options };
     let grid_of = |config: &ForwardConfig| queries.div_ceil(config.block_q) * extents.heads * extents.batch;
     let hopper =
         class.is_hopper() && bytes == 2 && queries > HOPPER_QUERIES && !given.kv_len && !given.q_start;
@@ -112,8 +115,27 @@ pub fn forward<T: Activation + DotInto<f32>>(
     check.launched(launch.launch(stream))
 }
 
+/// The config of the general kernel that a record has for this shape, if it is one that it was tuned for: causal, all keys of all sequences.
+fn tuned<T: Activation>(extents: &Extents, given: &Given, device: &Device) -> Option<ForwardConfig> {
+    let tuned = crate::tuned::installed(device)?;
+    let &Extents { batch, queries, keys, heads, head_dim, value_dim, .. } = extents;
+    if !given.causal || given.kv_len || given.q_start || head_dim != value_dim {
+        return None;
+    }
+    let bits = T::ELEM.bits() as usize;
+    let at = [queries, keys, batch * heads, extents.group(), head_dim, bits].map(|extent| extent as u64);
+    let found = tuned.legal("attention_forward", &tuned.forward, &at, |found| match found {
+        TunedForward::Hopper => Ok(()), // what is taken anyway, where it can be
+        TunedForward::General(config) => config.check(head_dim, value_dim, bits / 8, DeviceClass::of(device)),
+    });
+    match found {
+        Some(TunedForward::General(config)) => Some(config),
+        Some(TunedForward::Hopper) | None => None,
+    }
+}
+
 /// With more queries the kernel for Hopper, whose blocks have 128, is the faster one.
-const HOPPER_QUERIES: usize = 64;
+pub(crate) const HOPPER_QUERIES: usize = 64;
 
 /// Can tensor copies take it? (A kernel for Hopper without them would be compiled for the general path, which its tiles are too large for.)
 fn has_tensor_map<T: Activation>(x: &TensorView<'_, T>) -> bool {
