@@ -473,9 +473,9 @@ pub enum Opcode {
     /// `T…, U… → T…`: waits until at most this many async dots are outstanding; the results are the first operands, fit to be touched. What the others hold has been
     /// computed before, and stays in its registers until then.
     AsyncDotWait(u32),
-    /// Waits until it is this group's turn at the tensor cores. Groups take turns in the order of their indices.
+    /// Waits until it is this thread's turn at the tensor cores. Two halves of the consumers take turns: two groups, or the two warpgroups of one.
     TurnWait,
-    /// Passes the turn to the next group.
+    /// Passes the turn to the other half.
     TurnPass,
 }
 

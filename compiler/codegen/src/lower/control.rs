@@ -31,7 +31,9 @@ impl<'c> Lowering<'c, '_> {
         let args = self.kernel.blocks[body].args.clone();
         self.set(args[0], vec![open.args[0]]);
         self.bind_as(&args[1..], &open.args[1..], &packed);
+        self.loops += 1;
         self.block(body)?;
+        self.loops -= 1;
         let terminator = self.kernel.terminator(body).expect("verified: regions end in a terminator");
         let operands = self.kernel.ops[terminator].operands.clone();
         let yielded = self.flatten_as(&operands, &packed);

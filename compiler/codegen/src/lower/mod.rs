@@ -102,6 +102,7 @@ pub fn lower<'c>(
         info: AxisInfoMap::compute(kernel),
         values: SecondaryMap::new(),
         thread,
+        loops: 0,
         shared,
         maps: abi
             .iter()
@@ -212,6 +213,8 @@ pub(crate) struct Lowering<'c, 'k> {
     pub info: AxisInfoMap,
     pub values: SecondaryMap<Value, Option<Lowered<'c>>>,
     pub thread: thread::Thread<'c>,
+    /// How many loops are around the block at work.
+    loops: u32,
     /// The start of dynamic shared memory.
     pub shared: V<'c>,
     /// The tensor maps among the arguments, in their order: it is the order in which they are prefetched, and code must not change from run to run.
@@ -226,14 +229,41 @@ impl<'c> Lowering<'c, '_> {
     /// Lowers every operation of a block but its terminator, which belongs to the operation that has the block.
     pub fn block(&mut self, block: TileBlock) -> Result {
         let outer = self.current.replace(block);
+        let last_dots = self.last_loop_with_dots(block);
+        let mut outer_thread = None;
         for &op in &self.kernel.blocks[block].ops {
             self.block_of[op] = Some(block);
             if !self.kernel.ops[op].opcode.is_terminator() {
                 self.op(op)?;
             }
+            if last_dots == Some(op) {
+                let again = thread::Thread::again(&self.e, self.kernel);
+                outer_thread = Some(std::mem::replace(&mut self.thread, again));
+            }
+        }
+        if let Some(thread) = outer_thread {
+            self.thread = thread;
         }
         self.current = outer;
         Ok(())
+    }
+
+    /// In a loop's body, the last loop that computes with dots' results: what follows is the epilogue of a persistent kernel. (Loops that only add up products have registers to
+    /// spare for its addresses.)
+    fn last_loop_with_dots(&self, block: TileBlock) -> Option<Op> {
+        let computes = |op: Op| {
+            let mut waits = false;
+            for &region in &self.kernel.ops[op].regions {
+                self.kernel.walk(region, &mut |inner| {
+                    let data = &self.kernel.ops[inner];
+                    waits |= matches!(data.opcode, Opcode::AsyncDotWait(_)) && !data.operands.is_empty();
+                });
+            }
+            waits
+        };
+        let is_for = |op: Op| matches!(self.kernel.ops[op].opcode, Opcode::For(_));
+        let ops = self.kernel.blocks[block].ops.iter().copied();
+        (self.loops > 0).then(|| ops.rev().find(|&op| is_for(op) && computes(op))).flatten()
     }
 
     fn op(&mut self, op: Op) -> Result {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use melior::ir::BlockRef;
 use smallvec::SmallVec;
 use tegula_ir::kernel::{Kernel, LayoutRef};
 use tegula_ir::layout::{LinearLayout, Space};
@@ -9,7 +10,7 @@ use tegula_ir::layout::{LinearLayout, Space};
 use super::Lowering;
 use super::emitter::{Emitter, IntCmp, V};
 
-/// The thread's own indices and what has been computed from them; all of it stands in the entry block.
+/// The thread's own indices and what has been computed from them; all of it stands in the entry block, if they were read there.
 pub(crate) struct Thread<'c> {
     /// Lane in the warp.
     pub lane: V<'c>,
@@ -22,14 +23,26 @@ pub(crate) struct Thread<'c> {
     coords: HashMap<LayoutRef, Coords<'c>>,
     owners: HashMap<(u32, u32), V<'c>>,
     linear: HashMap<(Vec<u32>, Vec<u32>), V<'c>>,
+    /// Where it was read, if not in the entry block.
+    read_in: Option<BlockRef<'c, 'c>>,
 }
 
 /// One coordinate a dimension, as i32.
 pub(crate) type Coords<'c> = SmallVec<[V<'c>; 4]>;
 
 impl<'c> Thread<'c> {
+    /// The thread as it is read in the entry block, which is at work.
     pub fn new(e: &Emitter<'c>, kernel: &Kernel) -> Thread<'c> {
-        let tid = e.special_register("tid.x");
+        Thread::of(e, kernel, e.special_register("tid.x"), None)
+    }
+
+    /// The thread read once more, here. LLVM sees no connection with what was read before, and cannot move what is computed from it out of the loops around: so addresses of a
+    /// persistent kernel's epilogue take no registers while its dots run.
+    pub fn again(e: &Emitter<'c>, kernel: &Kernel) -> Thread<'c> {
+        Thread::of(e, kernel, super::nvvm::thread_index_again(e), Some(e.block))
+    }
+
+    fn of(e: &Emitter<'c>, kernel: &Kernel, tid: V<'c>, read_in: Option<BlockRef<'c, 'c>>) -> Thread<'c> {
         let lane = e.and(tid, e.i32(31));
         // Uniform in the warp, and said so: what is derived from it can then live in uniform registers.
         let cta_warp = super::nvvm::shuffle_first(e, e.shr(tid, 5));
@@ -49,17 +62,26 @@ impl<'c> Thread<'c> {
             coords: HashMap::new(),
             owners: HashMap::new(),
             linear: HashMap::new(),
+            read_in,
         }
     }
 }
 
 impl<'c> Lowering<'c, '_> {
-    /// Runs `f` with the entry block at work.
+    /// Runs `f` with the entry block at work, if the thread was read there; otherwise where it stands.
     fn in_entry<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        if self.thread.read_in.is_some() {
+            return f(self);
+        }
         let outer = self.e.enter_entry();
         let r = f(self);
         self.e.block = outer;
         r
+    }
+
+    /// Is what is computed of the thread now there for whatever comes? It is not if it stands in a branch.
+    fn lasts(&self) -> bool {
+        self.thread.read_in.is_none_or(|block| block == self.e.block)
     }
 
     /// The coordinates of this thread's register 0 in a layout.
@@ -69,7 +91,9 @@ impl<'c> Lowering<'c, '_> {
         }
         let l = self.kernel.layouts[layout].clone();
         let coords = self.coords_of(&l);
-        self.thread.coords.insert(layout, coords.clone());
+        if self.lasts() {
+            self.thread.coords.insert(layout, coords.clone());
+        }
         coords
     }
 
@@ -97,7 +121,9 @@ impl<'c> Lowering<'c, '_> {
             let warp = s.apply_bits(s.thread.warp, warp_images);
             s.e.xor(lane, warp)
         });
-        self.thread.linear.insert(key, v);
+        if self.lasts() {
+            self.thread.linear.insert(key, v);
+        }
         v
     }
 
@@ -159,7 +185,9 @@ impl<'c> Lowering<'c, '_> {
             let warp = e.and(s.thread.warp, e.i32(warp_mask.into()));
             e.icmp(IntCmp::Eq, e.or(lane, warp), e.i32(0))
         });
-        self.thread.owners.insert((lane_mask, warp_mask), v);
+        if self.lasts() {
+            self.thread.owners.insert((lane_mask, warp_mask), v);
+        }
         v
     }
 }

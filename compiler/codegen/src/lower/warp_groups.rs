@@ -5,7 +5,7 @@
 //!
 //! Barriers of the hardware (16 a CTA): 0 all threads; 1 and 2 the groups of consumers; 3 and 4 their turns; from 8 on the warpgroups.
 
-use tegula_ir::kernel::Op;
+use tegula_ir::kernel::{Block, Op};
 use tegula_ir::op::{Opcode, WarpGroups};
 
 use super::emitter::{IntCmp, V};
@@ -19,7 +19,7 @@ const WARPGROUP_BARRIER: i64 = 8;
 /// they have as many as a thread can have, or too few to make a difference.
 fn registers(consumer_warpgroups: u32) -> Option<(u32, u32)> {
     match consumer_warpgroups {
-        2 => Some((40, 232)),
+        2 => Some((24, 240)),
         4 => Some((24, 112)),
         _ => None,
     }
@@ -64,9 +64,9 @@ impl<'c> Lowering<'c, '_> {
         }
         let barrier = self.e.add(self.thread.group, self.e.i32(GROUP_BARRIER));
         self.e.set_group(Some((barrier, 32 * num_warps)));
-        if groups.consumers > 1 {
-            // The first turn is the first group's.
-            let second = self.e.icmp(IntCmp::Eq, self.thread.group, self.e.i32(1));
+        if self.takes_turns(regions[1]) {
+            // The first turn is the first one's.
+            let second = self.e.icmp(IntCmp::Eq, self.turn(), self.e.i32(1));
             self.guarded(second, |s| s.pass_turn());
         }
         self.block(regions[1])?;
@@ -154,10 +154,31 @@ impl<'c> Lowering<'c, '_> {
         Ok(())
     }
 
-    /// Waits for this group's turn.
+    /// Are there turns in the consumers' region?
+    fn takes_turns(&self, region: Block) -> bool {
+        let mut turns = false;
+        self.kernel.walk(region, &mut |op| turns |= self.kernel.ops[op].opcode == Opcode::TurnWait);
+        turns
+    }
+
+    /// The warps of all consumers.
+    fn consumer_warps(&self) -> u32 {
+        let groups = self.kernel.blocks[self.kernel.body].ops.iter().find_map(|&op| {
+            let Opcode::WarpSpecialize(groups) = self.kernel.ops[op].opcode else { return None };
+            Some(groups.consumers)
+        });
+        groups.expect("turns are taken by consumers") * self.kernel.hints.num_warps
+    }
+
+    /// Whose turn this thread waits for: the consumers are two halves, which are two groups, or the two warpgroups of one.
+    fn turn(&self) -> V<'c> {
+        self.e.shr(self.thread.cta_warp, (self.consumer_warps() / 2).trailing_zeros())
+    }
+
+    /// Waits for the turn.
     pub fn turn_wait(&mut self) -> Result {
-        let id = self.e.add(self.thread.group, self.e.i32(TURN_BARRIER));
-        nvvm::named_barrier(&self.e, id, 2 * 32 * self.kernel.hints.num_warps);
+        let id = self.e.add(self.turn(), self.e.i32(TURN_BARRIER));
+        nvvm::named_barrier(&self.e, id, 32 * self.consumer_warps());
         Ok(())
     }
 
@@ -168,7 +189,7 @@ impl<'c> Lowering<'c, '_> {
     }
 
     fn pass_turn(&mut self) {
-        let id = self.e.sub(self.e.i32(TURN_BARRIER + 1), self.thread.group);
-        nvvm::named_barrier_arrive(&self.e, id, 2 * 32 * self.kernel.hints.num_warps);
+        let id = self.e.sub(self.e.i32(TURN_BARRIER + 1), self.turn());
+        nvvm::named_barrier_arrive(&self.e, id, 32 * self.consumer_warps());
     }
 }

@@ -6,6 +6,7 @@ use tegula::prelude::*;
 
 use super::config::ForwardConfig;
 use super::kernel::Given;
+use super::schedule::Schedule;
 use crate::attention::softmax::log2_scale;
 
 /// The softmax of what has been seen so far, and the weights of the tile that was seen last, whose values are not yet in the output.
@@ -60,71 +61,76 @@ pub fn attention_forward_hopper<T: Float + DotInto<f32>>(
     out: ViewMut<T, 4>,
     lse: ViewMut<f32, 3>,
     scale: Scalar<f32>,
+    together: Scalar<i32>,
     given: Given,
     config: ForwardConfig,
 ) {
     let ForwardConfig { block_q, block_kv, head_dim, value_dim, .. } = config;
     let (queries, heads, keys) = (q.dim(1).cast::<i32>(), q.dim(2).cast::<i32>(), k.dim(1).cast::<i32>());
     let blocks = cdiv(queries, block_q);
-    let id = program_id(0);
-    let (block, head, batch) = (id % blocks, id / blocks % heads, id / blocks / heads);
-    // The last blocks of a causal attention see the most keys: they start first.
-    let first = if given.causal { blocks - 1 - block } else { block } * block_q;
-    let kv_head = head / (heads / k.dim(2).cast::<i32>());
-
-    // The last key that each query sees; the number of tiles that any query sees, and of those that all queries see whole.
-    let start = keys - queries;
-    let rows = first + arange(0, block_q);
-    let last = if given.causal { min(rows + start, keys - 1) } else { full([block_q], keys - 1) };
-    let (seen_by_all, end) = if given.causal {
-        ((first + start + 1).clamp(0, keys), (first + start + block_q).clamp(0, keys))
-    } else {
-        (keys, keys)
-    };
-    let (whole, tiles) = (seen_by_all / block_kv, cdiv(end, block_kv));
-    let top = max(tiles - 1, 0);
-
+    let work = Schedule { blocks, sequences: heads * q.dim(0).cast::<i32>(), together, uneven: given.causal };
     let c = log2_scale(scale);
     let no_scores = zeros::<f32>([block_q, block_kv]);
-    let qs =
-        q.load([batch, first, head, constant(0)], [1, block_q, 1, head_dim]).reshape([block_q, head_dim]);
-    let scores_of = |key: Scalar<i32>| {
-        let ks = k.load([batch, key, kv_head, constant(0)], [1, block_kv, 1, head_dim]);
-        dot_acc(qs, ks.reshape([block_kv, head_dim]).trans(), no_scores)
-    };
-    let values_of = |key: Scalar<i32>| {
-        v.load([batch, key, kv_head, constant(0)], [1, block_kv, 1, value_dim]).reshape([block_kv, value_dim])
-    };
-    let visible_from = |key: Scalar<i32>| (key + arange(0, block_kv)).expand(0) <= last.expand(1);
+    for round in work.rounds() {
+        let (block, sequence) = work.at(round);
+        let (head, batch) = (sequence % heads, sequence / heads);
+        // The last blocks of a causal attention see the most keys: they start first.
+        let first = if given.causal { blocks - 1 - block } else { block } * block_q;
+        let kv_head = head / (heads / k.dim(2).cast::<i32>());
 
-    let nothing = Ahead::<T> {
-        max: full([block_q], f64::NEG_INFINITY),
-        sum: zeros([block_q]),
-        out: zeros([block_q, value_dim]),
-        weights: zeros([block_q, block_kv]),
-    };
-    let key = top * block_kv;
-    let mut ahead = nothing.take(scores_of(key), Some(visible_from(key)), nothing.out, c);
-    let masked = max(tiles - whole, 1);
-    for tile in range(1, masked) {
-        let key = (top - tile) * block_kv;
-        let scores = scores_of(key);
-        let sum = dot_acc(ahead.weights, values_of(key + block_kv), ahead.out);
-        ahead = ahead.take(scores, Some(visible_from(key)), sum, c);
-    }
-    for tile in range(masked, tiles) {
-        let key = (top - tile) * block_kv;
-        let scores = scores_of(key);
-        let sum = dot_acc(ahead.weights, values_of(key + block_kv), ahead.out);
-        ahead = ahead.take(scores, None, sum, c);
-    }
-    let sum = dot_acc(ahead.weights, values_of(constant(0)), ahead.out);
+        // The last key that each query sees; the number of tiles that any query sees, and of those that all queries see whole.
+        let start = keys - queries;
+        let rows = first + arange(0, block_q);
+        let last = if given.causal { min(rows + start, keys - 1) } else { full([block_q], keys - 1) };
+        let (seen_by_all, end) = if given.causal {
+            ((first + start + 1).clamp(0, keys), (first + start + block_q).clamp(0, keys))
+        } else {
+            (keys, keys)
+        };
+        let (whole, tiles) = (seen_by_all / block_kv, cdiv(end, block_kv));
+        let top = max(tiles - 1, 0);
 
-    let inverse = select(ahead.sum.eq_(0.0), 0.0, 1.0 / ahead.sum);
-    let result = (sum * inverse.expand(1)).cast::<T>();
-    out.store([batch, first, head, constant(0)], result.reshape([1, block_q, 1, value_dim]));
-    if given.lse {
-        let total = (ahead.max + ahead.sum.log2()) * std::f64::consts::LN_2;
-        lse.store([batch, head, first], total.reshape([1, 1, block_q]));
+        let qs =
+            q.load([batch, first, head, constant(0)], [1, block_q, 1, head_dim]).reshape([block_q, head_dim]);
+        let scores_of = |key: Scalar<i32>| {
+            let ks = k.load([batch, key, kv_head, constant(0)], [1, block_kv, 1, head_dim]);
+            dot_acc(qs, ks.reshape([block_kv, head_dim]).trans(), no_scores)
+        };
+        let values_of = |key: Scalar<i32>| {
+            v.load([batch, key, kv_head, constant(0)], [1, block_kv, 1, value_dim])
+                .reshape([block_kv, value_dim])
+        };
+        let visible_from = |key: Scalar<i32>| (key + arange(0, block_kv)).expand(0) <= last.expand(1);
+
+        let nothing = Ahead::<T> {
+            max: full([block_q], f64::NEG_INFINITY),
+            sum: zeros([block_q]),
+            out: zeros([block_q, value_dim]),
+            weights: zeros([block_q, block_kv]),
+        };
+        let key = top * block_kv;
+        let mut ahead = nothing.take(scores_of(key), Some(visible_from(key)), nothing.out, c);
+        let masked = max(tiles - whole, 1);
+        for tile in range(1, masked) {
+            let key = (top - tile) * block_kv;
+            let scores = scores_of(key);
+            let sum = dot_acc(ahead.weights, values_of(key + block_kv), ahead.out);
+            ahead = ahead.take(scores, Some(visible_from(key)), sum, c);
+        }
+        for tile in range(masked, tiles) {
+            let key = (top - tile) * block_kv;
+            let scores = scores_of(key);
+            let sum = dot_acc(ahead.weights, values_of(key + block_kv), ahead.out);
+            ahead = ahead.take(scores, None, sum, c);
+        }
+        let sum = dot_acc(ahead.weights, values_of(constant(0)), ahead.out);
+
+        let inverse = select(ahead.sum.eq_(0.0), 0.0, 1.0 / ahead.sum);
+        let result = (sum * inverse.expand(1)).cast::<T>();
+        out.store([batch, first, head, constant(0)], result.reshape([1, block_q, 1, value_dim]));
+        if given.lse {
+            let total = (ahead.max + ahead.sum.log2()) * std::f64::consts::LN_2;
+            lse.store([batch, head, first], total.reshape([1, 1, block_q]));
+        }
     }
 }

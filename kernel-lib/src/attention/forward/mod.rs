@@ -3,6 +3,7 @@
 pub mod config;
 pub mod hopper;
 pub mod kernel;
+mod schedule;
 #[cfg(test)]
 mod tests;
 
@@ -89,10 +90,13 @@ pub fn forward<T: Activation + DotInto<f32>>(
             outputs.out,
             lse,
             scale,
+            heads_together(&extents, bytes),
             given,
             config,
         );
-        let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(grid_of(&config));
+        // Programs that stay, where there are more blocks than multiprocessors.
+        let programs = grid_of(&config).min(device.properties().multiprocessors.max(1) as usize);
+        let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(programs);
         return check.launched(launch.launch(stream));
     }
     let config = options
@@ -136,6 +140,18 @@ fn tuned<T: Activation>(extents: &Extents, given: &Given, device: &Device) -> Op
 
 /// With more queries the kernel for Hopper, whose blocks have 128, is the faster one.
 pub(crate) const HOPPER_QUERIES: usize = 64;
+
+/// What keys and values of the heads that are gone through side by side may take: half of an H100's or H200's L2 cache.
+const TOGETHER_BYTES: usize = 25 << 20;
+
+/// How many heads are gone through side by side, so that what they read stays in the L2 cache: whole groups of those that share keys, and as many each time.
+fn heads_together(extents: &Extents, bytes: usize) -> i32 {
+    let Extents { batch, heads, kv_heads, keys, head_dim, value_dim, .. } = *extents;
+    let of_one = (keys * (head_dim + value_dim) * bytes).max(1);
+    let (most, groups) = ((TOGETHER_BYTES / of_one).max(1), kv_heads * batch);
+    let together = (1..=groups.min(most)).rev().find(|&n| groups.is_multiple_of(n)).unwrap_or(1);
+    (together * (heads / kv_heads.max(1))) as i32
+}
 
 /// Can tensor copies take it? (A kernel for Hopper without them would be compiled for the general path, which its tiles are too large for.)
 fn has_tensor_map<T: Activation>(x: &TensorView<'_, T>) -> bool {

@@ -305,41 +305,61 @@ fn blocks_of_128_queries() {
     }
 }
 
+/// Runs the kernel for Hopper by so many programs, which take so many heads side by side.
+fn run_hopper(p: &Problem, config: ForwardConfig, programs: usize, together: usize, seed: u64) {
+    let case = Case::<bf16>::random(p.clone(), 1.0, seed);
+    let device = device();
+    let [q, k, v] = case.place(&device, Memory::Bshd);
+    let mut out = Placed::<bf16>::poisoned(&device, [p.batch, p.queries, p.heads, p.value_dim], Memory::Bshd);
+    let mut lse = device.alloc::<f32>(&[p.batch, p.heads, p.queries]).unwrap();
+    let scale = 1.0 / (p.head_dim as f32).sqrt();
+    let given = Given { causal: p.causal, lse: true, ..Given::default() };
+    let (q, k, v) = (q.view(), k.view(), v.view());
+    let together = together as i32;
+    attention_forward_hopper::<bf16>(q, k, v, out.view_mut(), &mut lse, scale, together, given, config)
+        .num_warps(config.num_warps)
+        .num_stages(config.num_stages)
+        .grid(programs)
+        .launch(&device.stream())
+        .unwrap();
+    let what = format!("{p:?} by {programs} programs, {together} heads side by side");
+    case.check(&out.values(), Some(&to_f64(&lse.to_vec().unwrap())), &what);
+}
+
 /// The kernel for Hopper is a kernel like any other: here in small tiles, on whatever device.
 #[test]
 fn the_kernel_for_hopper_in_small_tiles() {
+    let tiles =
+        ForwardConfig { block_q: 16, block_kv: 16, head_dim: 16, value_dim: 16, num_warps: 1, num_stages: 1 };
     for (seed, (queries, keys)) in [(1, 1), (5, 40), (40, 5), (33, 48), (48, 33)].into_iter().enumerate() {
         for causal in [false, true] {
             let p = problem(queries, keys, (2, 1), 16, causal);
-            let case = Case::<bf16>::random(p.clone(), 1.0, seed as u64);
-            let device = device();
-            let [q, k, v] = case.place(&device, Memory::Bshd);
-            let mut out = Placed::<bf16>::poisoned(&device, [1, queries, 2, 16], Memory::Bshd);
-            let mut lse = device.alloc::<f32>(&[1, 2, queries]).unwrap();
-            let config = ForwardConfig {
-                block_q: 16,
-                block_kv: 16,
-                head_dim: 16,
-                value_dim: 16,
-                num_warps: 1,
-                num_stages: 1,
-            };
-            let given = Given { causal, lse: true, ..Given::default() };
-            attention_forward_hopper::<bf16>(
-                q.view(),
-                k.view(),
-                v.view(),
-                out.view_mut(),
-                &mut lse,
-                0.25f32,
-                given,
-                config,
-            )
-            .num_warps(1)
-            .grid(queries.div_ceil(16) * 2)
-            .launch(&device.stream())
-            .unwrap();
-            case.check(&out.values(), Some(&to_f64(&lse.to_vec().unwrap())), &format!("{p:?}"));
+            run_hopper(&p, tiles, queries.div_ceil(16) * 2, 2, seed as u64);
         }
+    }
+}
+
+/// Programs that stay take block after block, each of them once, whatever their number and however many heads are gone through side by side.
+#[test]
+fn each_block_is_one_programs() {
+    let tiles =
+        ForwardConfig { block_q: 16, block_kv: 16, head_dim: 16, value_dim: 16, num_warps: 1, num_stages: 1 };
+    for causal in [false, true] {
+        let p = Problem { batch: 2, ..problem(60, 50, (6, 3), 16, causal) };
+        for (programs, together) in [(1, 2), (2, 4), (5, 6), (7, 12), (11, 2), (48, 4), (50, 2)] {
+            run_hopper(&p, tiles, programs, together, programs as u64);
+        }
+    }
+}
+
+/// The same with the tiles that Hopper has, whose loads run ahead into the next block, and whose warpgroups take turns.
+#[test]
+fn blocks_after_blocks_on_warps_of_their_own() {
+    for causal in [false, true] {
+        for programs in [1, 2, 4] {
+            let p = problem(300, 270, (2, 1), 64, causal);
+            run_hopper(&p, ForwardConfig::hopper(64, 64), programs, 2, programs as u64);
+        }
+        run_hopper(&problem(200, 300, (2, 2), 128, causal), ForwardConfig::hopper(128, 128), 1, 1, 9);
     }
 }

@@ -27,5 +27,5 @@ pub(super) use memory::{
 pub(super) use tensor::{
     bulk_commit, bulk_wait, bulk_wait_read, prefetch_map, proxy_fence, tensor_load, tensor_store,
 };
-pub(super) use warp::{shuffle_first, shuffle_index, shuffle_xor, trap, vprintf};
+pub(super) use warp::{shuffle_first, shuffle_index, shuffle_xor, thread_index_again, trap, vprintf};
 pub(super) use wgmma::{WgmmaA, WgmmaKind, stmatrix, wgmma, wgmma_commit, wgmma_fence, wgmma_wait};

@@ -25,6 +25,11 @@ pub fn shuffle_first<'c>(e: &Emitter<'c>, v: V<'c>) -> V<'c> {
     e.asm("shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "=r,r", &[v], &[e.t.i32], true)[0]
 }
 
+/// The thread's index in the CTA, read anew: an effect as far as LLVM knows, which so keeps it where it stands.
+pub fn thread_index_again<'c>(e: &Emitter<'c>) -> V<'c> {
+    e.asm("mov.u32 $0, %tid.x;", "=r", &[], &[e.t.i32], true)[0]
+}
+
 /// Stops the kernel with an error.
 pub fn trap<'c>(e: &Emitter<'c>) {
     e.asm("trap;", "", &[], &[], true);

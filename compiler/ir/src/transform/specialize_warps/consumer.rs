@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::plan::{Channel, Operand, Plan, Turns};
 use super::producer::trips;
 use super::{Made, Place, at, carry_places};
-use crate::kernel::{Block, Kernel, Op, Value};
+use crate::kernel::{Block, Kernel, Op, Value, WarpSpecialize};
 use crate::op::{BinaryOp, CmpOp, LoopHints, Opcode};
 use crate::rewrite::{Mapping, mapped, replace_uses};
 use crate::types::Elem;
@@ -326,6 +326,9 @@ impl Consumer<'_> {
         let accumulating = self.plan.accumulating.contains(&body);
         let sums: Vec<Value> = self.sums(op, body, accumulating);
         self.block(body, body, &mut inner, accumulating.then_some(op));
+        if !accumulating {
+            self.take_turns_at_dots(body);
+        }
         let end = self.kernel.terminator(body).expect("verified");
         if let Some(turns) = turns
             && turns.tiles == op
@@ -365,6 +368,33 @@ impl Consumer<'_> {
                 }
             });
         }
+    }
+
+    /// Where two warpgroups share the rows, and a loop has several dots under way at once (the next scores, this output), the warpgroups take turns at
+    /// starting them: while one has the tensor cores, the other computes what lies between the dots. Otherwise both would do the same at the same time.
+    fn take_turns_at_dots(&mut self, body: Block) {
+        if self.kernel.hints.warp_specialize != WarpSpecialize::Cooperative
+            || self.kernel.hints.num_warps != 8
+        {
+            return;
+        }
+        let ops = &self.kernel.blocks[body].ops;
+        let is_dot = |op: &Op| matches!(self.kernel.ops[*op].opcode, Opcode::AsyncDot { .. });
+        let Some(first) = ops.iter().position(is_dot) else { return };
+        let waits = |op: &Op| matches!(self.kernel.ops[*op].opcode, Opcode::AsyncDotWait(_) | Opcode::For(_));
+        let Some(wait) = ops.iter().skip(first).position(waits).map(|p| first + p) else { return };
+        let last = ops[..wait].iter().rposition(is_dot).expect("at least the first");
+        if first == last {
+            return;
+        }
+        let (start, end) = (ops[first], ops[last]);
+        let mut turn = |opcode, like: Op| {
+            let loc = self.kernel.ops[like].loc;
+            self.kernel.make_op(opcode, [], [], loc)
+        };
+        let (take, pass) = (turn(Opcode::TurnWait, start), turn(Opcode::TurnPass, end));
+        self.kernel.blocks[body].ops.insert(last + 1, pass);
+        self.kernel.blocks[body].ops.insert(first, take);
     }
 
     /// The loop's results that its dots add up.
