@@ -1,0 +1,105 @@
+//! The command on small bundles: what it prints, writes and refuses.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tegula_bundle::{Builder, Bundle, Label};
+use tegula_ir::artifact::{AbiSlot, CompiledKernel};
+use tegula_ir::{Elem, Kernel, Type};
+
+fn write(path: &Path, kernels: &[(&str, &str)]) {
+    let mut builder = Builder::new();
+    builder.tool("compiler", "by hand");
+    for (name, code) in kernels {
+        let mut kernel = Kernel::new(*name);
+        kernel.add_param("x", Type::view(Elem::BF16, 2, false));
+        let label = Label {
+            name: (*name).to_owned(),
+            types: "bf16".to_owned(),
+            config: "Config { block: 64 }".to_owned(),
+        };
+        let code = CompiledKernel {
+            entry: format!("{name}_bf16"),
+            target: "sm_90a".to_owned(),
+            ptx: (*code).to_owned(),
+            cubin: None,
+            threads: 128,
+            shared_bytes: 4096,
+            cluster: 2,
+            abi: vec![AbiSlot::Dim { param: 0, axis: 1, bits: 64 }],
+            report: None,
+        };
+        builder.add(label, &kernel, "1", code).unwrap();
+    }
+    builder.write(path).unwrap();
+}
+
+fn tegula(folder: &Path, words: &[&str]) -> (bool, String, String) {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_tegula"))
+        .arg("bundle")
+        .args(words)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    (status.success(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    write(&at("a.tegula"), &[("gemm", "// gemm"), ("norm", "// norm")]);
+    write(&at("b.tegula"), &[("gemm", "// gemm"), ("softmax", "// softmax")]);
+    write(&at("c.tegula"), &[("gemm", "// another gemm")]);
+    let run = |words: &[&str]| tegula(folder.path(), words);
+
+    let (good, text, _) = run(&["list", "a.tegula"]);
+    assert!(good && text.contains("gemm (bf16) Config { block: 64 }  1 variants, sm_90a"), "{text}");
+    assert!(text.lines().count() == 3 && text.contains("2 kernels, 2 pieces of code"), "{text}");
+
+    let (good, text, _) = run(&["show", "a.tegula", "norm"]);
+    assert!(good && text.contains("made with compiler by hand") && !text.contains("gemm"), "{text}");
+    for words in [
+        "takes x: view<bf16, 2>",
+        "for any arguments",
+        "entry norm_bf16, 128 threads, 4096 bytes",
+        "clusters of 2",
+        "axis: 1",
+    ] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+
+    let (same, text, _) = run(&["diff", "a.tegula", "b.tegula"]);
+    let signs: Vec<&str> = text.lines().map(|line| &line[..1]).collect();
+    assert!(!same && signs == ["-", "+"] && text.contains("norm") && text.contains("softmax"), "{text}");
+    assert_eq!(run(&["diff", "a.tegula", "a.tegula"]), (true, String::new(), String::new()));
+    assert!(
+        run(&["diff", "b.tegula", "c.tegula"])
+            .1
+            .contains("gemm (bf16) Config { block: 64 } for sm_90a []: other code")
+    );
+
+    let (good, text, _) = run(&["merge", "-o", "ab.tegula", "a.tegula", "b.tegula"]);
+    assert!(good && text.contains("ab.tegula: 3 kernels"), "{text}");
+    assert_eq!(Bundle::open(at("ab.tegula")).unwrap().len(), 3);
+    let (good, _, error) = run(&["merge", "-o", "abc.tegula", "a.tegula", "c.tegula"]);
+    assert!(
+        !good && error.contains("kernel `gemm` for sm_90a is there twice") && !at("abc.tegula").exists(),
+        "{error}"
+    );
+
+    let (good, text, _) = run(&["extract", "a.tegula", "gemm", "--to", "out"]);
+    let file = text.trim();
+    assert!(good && std::fs::read_to_string(at(file)).unwrap() == "// gemm", "{text}");
+
+    let (good, text, _) = run(&["verify", "a.tegula", "b.tegula"]);
+    assert!(good && text.lines().count() == 2, "{text}");
+    let mut bytes = std::fs::read(at("a.tegula")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(at("a.tegula"), bytes).unwrap();
+    let (good, text, error) = run(&["verify", "a.tegula", "b.tegula"]);
+    assert!(
+        !good && text.contains("b.tegula: whole") && error.contains("bundle a.tegula: part 1 is damaged"),
+        "{error}"
+    );
+}

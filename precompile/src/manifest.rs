@@ -1,0 +1,125 @@
+//! The TOML file that says what goes into a bundle.
+//!
+//! ```toml
+//! output = "kernels.tegula"
+//! facts = ["usual", "none"]                  # optional: these are the default
+//!
+//! [targets]                                  # cubin, ptx or both, for each architecture
+//! sm_90a = "cubin"
+//! sm_80 = "ptx"                              # what newer GPUs, and emulated ones, can run
+//!
+//! [[kernels]]                                # of the kernel library, by the names of its registry
+//! name = "rms_norm"
+//! types = ["bf16, bf16"]                     # optional: only these element types
+//! configs = ["num_warps: 8"]                 # optional: only configs whose text contains one of these
+//! ```
+//!
+//! `name = "*"` means every kernel. A line that selects nothing is an error: it is a mistake in a name.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use tegula_bundle::Label;
+use tegula_kernels::registry::Entry;
+
+use crate::facts::FactSet;
+use crate::plan::{CodeKind, Error, Plan};
+
+/// A manifest.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Where the bundle goes, relative to the manifest's folder.
+    pub output: PathBuf,
+    /// Which sets of facts to compile under.
+    #[serde(default = "default_facts")]
+    pub facts: Vec<FactSet>,
+    /// Architectures, and which code of each.
+    pub targets: BTreeMap<String, CodeKind>,
+    /// What to compile.
+    pub kernels: Vec<Selection>,
+}
+
+fn default_facts() -> Vec<FactSet> {
+    FactSet::DEFAULT.to_vec()
+}
+
+/// Some variants of a kernel.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Selection {
+    /// Its name in the registry, or `*`.
+    pub name: String,
+    /// Element types; all, if absent.
+    pub types: Option<Vec<String>>,
+    /// Parts of configs; all, if absent.
+    pub configs: Option<Vec<String>>,
+}
+
+impl Selection {
+    fn takes(&self, name: &str, types: &str, config: &str) -> bool {
+        let any = |of: &Option<Vec<String>>, test: &dyn Fn(&str) -> bool| {
+            of.as_ref().is_none_or(|all| all.iter().any(|x| test(x)))
+        };
+        (self.name == "*" || self.name == name)
+            && any(&self.types, &|wanted| wanted == types)
+            && any(&self.configs, &|part| config.contains(part))
+    }
+}
+
+impl Manifest {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// What is wrong, with its place.
+    pub fn parse(text: &str) -> Result<Manifest, Error> {
+        toml::from_str(text).map_err(|e| Error::Manifest(e.to_string()))
+    }
+
+    /// The plan for these kernels. Configs for the host are left out: there is nothing to compile.
+    ///
+    /// # Errors
+    /// If there is no target or no set of facts, or a selection takes nothing.
+    pub fn plan<'a>(&self, registry: &'a [Entry]) -> Result<Plan<'a>, Error> {
+        if self.targets.is_empty() {
+            return Err(Error::Manifest("`targets` names no architecture".to_owned()));
+        }
+        if self.facts.is_empty() {
+            return Err(Error::Manifest(
+                "`facts` is empty: `none` is the set that serves every launch".to_owned(),
+            ));
+        }
+        let mut taken = vec![false; self.kernels.len()];
+        let mut plan = Plan::new().facts(&self.facts);
+        for (target, &code) in &self.targets {
+            plan = plan.target(target, code);
+        }
+        for entry in registry {
+            for variant in entry.variants.iter().filter(|variant| !variant.host_only) {
+                let mut wanted = false;
+                for (selection, taken) in self.kernels.iter().zip(&mut taken) {
+                    let takes = selection.takes(entry.name, &variant.types, &variant.config);
+                    *taken |= takes;
+                    wanted |= takes;
+                }
+                if wanted {
+                    let (types, config) = (variant.types.clone(), variant.config.clone());
+                    let label = Label { name: entry.name.to_owned(), types, config };
+                    plan.add(label, move || variant.stage().map_err(|e| e.to_string()));
+                }
+            }
+        }
+        match taken.iter().position(|taken| !taken) {
+            None => Ok(plan),
+            Some(index) => {
+                let names: Vec<&str> = registry.iter().map(|entry| entry.name).collect();
+                let Selection { name, types, configs } = &self.kernels[index];
+                Err(Error::Manifest(format!(
+                    "kernels[{index}] (name {name:?}, types {types:?}, configs {configs:?}) selects nothing; kernels are {}",
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+}
