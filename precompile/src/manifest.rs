@@ -10,7 +10,7 @@
 //!
 //! [[kernels]]                                # of the kernel library, by the names of its registry
 //! name = "rms_norm"
-//! types = ["bf16, bf16"]                     # optional: only these element types
+//! types = ["bf16, bf16"]                     # optional: only these element types; "bf16*" is all that begin so
 //! configs = ["num_warps: 8"]                 # optional: only configs whose text contains one of these
 //! ```
 //!
@@ -51,7 +51,7 @@ fn default_facts() -> Vec<FactSet> {
 pub struct Selection {
     /// Its name in the registry, or `*`.
     pub name: String,
-    /// Element types; all, if absent.
+    /// Element types, or their beginnings with a `*` behind; all, if absent.
     pub types: Option<Vec<String>>,
     /// Parts of configs; all, if absent.
     pub configs: Option<Vec<String>>,
@@ -63,7 +63,10 @@ impl Selection {
             of.as_ref().is_none_or(|all| all.iter().any(|x| test(x)))
         };
         (self.name == "*" || self.name == name)
-            && any(&self.types, &|wanted| wanted == types)
+            && any(&self.types, &|wanted| match wanted.strip_suffix('*') {
+                Some(beginning) => types.starts_with(beginning),
+                None => wanted == types,
+            })
             && any(&self.configs, &|part| config.contains(part))
     }
 }

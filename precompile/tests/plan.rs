@@ -148,6 +148,8 @@ fn manifests_select_from_the_registry() {
     let some =
         count("[[kernels]]\nname = \"rms_norm\"\ntypes = [\"bf16, bf16\"]\nconfigs = [\"num_warps: 8\"]")
             .unwrap();
+    let bf16 = count("[[kernels]]\nname = \"rms_norm\"\ntypes = [\"bf16*\"]").unwrap();
+    assert!(some < bf16 && bf16 < norms, "{some} {bf16} {norms}");
     assert!(0 < some && some < norms && norms < all, "{some} {norms} {all}");
     let error = |text: &str| count(text).unwrap_err().to_string();
     assert!(error("[[kernels]]\nname = \"rmsnorm\"").contains("selects nothing; kernels are"));

@@ -9,6 +9,7 @@ mod built;
 mod bundle;
 mod counts;
 mod demo;
+mod kernels;
 mod machine;
 mod model;
 mod setup;
@@ -52,6 +53,8 @@ enum Command {
     Tidy,
     /// Pack GPU tests and benches into one archive for a machine with a GPU and neither Rust nor LLVM
     Bundle(bundle::Args),
+    /// Precompile the kernel library for H100 and H200 into a bundle that programs without a compiler run from
+    BundleKernels(kernels::Args),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +78,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Fmt => workspace::run(workspace.cargo().args(["fmt", "--all"])).map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::main(&workspace),
         Command::Bundle(args) => bundle::main(&workspace, &args),
+        Command::BundleKernels(args) => kernels::main(&workspace, &args),
     }
 }
 
