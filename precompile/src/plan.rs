@@ -99,7 +99,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Outcome, Error> {
         let jobs = self.jobs()?;
         let done = AtomicUsize::new(0);
-        let results: Vec<Result<Row, Failure>> = jobs
+        let results: Vec<Result<Row, Box<Failure>>> = jobs
             .par_iter()
             .map(|job| {
                 let began = Instant::now();
@@ -127,7 +127,7 @@ impl<'a> Plan<'a> {
                         reused: was_reused,
                         time: began.elapsed(),
                     }),
-                    Err(message) => Err(Failure { label, facts: job.set, target, message }),
+                    Err(message) => Err(Box::new(Failure { label, facts: job.set, target, message })),
                 }
             })
             .collect();
@@ -142,7 +142,7 @@ impl<'a> Plan<'a> {
                     }
                     rows.push(row);
                 }
-                Err(failure) => failures.push(failure),
+                Err(failure) => failures.push(*failure),
             }
         }
         Ok(Outcome { bundle: builder.finish(), rows, failures })

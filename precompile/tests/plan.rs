@@ -173,7 +173,8 @@ fn launches_find_what_the_registry_lists() {
     let launched = compiler.kernels.lock().unwrap();
     assert!(!launched.is_empty());
     let registry = tegula_kernels::registry::all_kernels();
-    let staged = |name: &str| registry.iter().filter(move |e| e.name == name).flat_map(|e| &e.variants);
+    let staged =
+        |name: &'static str| registry.iter().filter(move |e| e.name == name).flat_map(|e| &e.variants);
     let known: Vec<(SourceHash, Kernel)> = staged("rms_norm")
         .filter(|variant| !variant.host_only)
         .map(|variant| variant.stage().unwrap())

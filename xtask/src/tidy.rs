@@ -18,6 +18,8 @@ use code::code_only;
 /// Where `unsafe` may stand: folders (ending in `/`) and files. Elsewhere, safe code has to do.
 const UNSAFE_ALLOWED: &[&str] = &[
     "bundle/src/source.rs",
+    // The border to C.
+    "capi/src/",
     "runtime/src/cuda/",
     // `unsafe fn`: a kernel of a bundle is called as C functions are.
     "runtime/src/launch/bundled.rs",

@@ -1,0 +1,139 @@
+//! The examples in C and Python, on an emulated GPU: compiled and run as their users do. Python is left out where there is none.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tegula_bundle::{Builder, Label};
+use tegula_ir::artifact::{AbiSlot, CompiledKernel};
+use tegula_ir::{Elem, Kernel, Type};
+
+/// `y[i] = x[i] · by`, by hand, so that no compiler is needed.
+const SCALE: &str = "
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .u64 x, .param .u64 y, .param .u64 n, .param .f32 by)
+{
+    .reg .pred %p;
+    .reg .b32 %r<4>;
+    .reg .b64 %d<8>;
+    .reg .f32 %f<2>;
+    ld.param.u64 %d0, [x];
+    ld.param.u64 %d1, [y];
+    ld.param.u64 %d3, [n];
+    ld.param.f32 %f0, [by];
+    mov.u32 %r0, %ctaid.x;
+    mov.u32 %r1, %ntid.x;
+    mov.u32 %r2, %tid.x;
+    mad.lo.s32 %r0, %r0, %r1, %r2;
+    cvt.u64.u32 %d4, %r0;
+    setp.ge.u64 %p, %d4, %d3;
+    @%p ret;
+    mul.wide.s32 %d2, %r0, 4;
+    add.s64 %d0, %d0, %d2;
+    add.s64 %d1, %d1, %d2;
+    ld.global.f32 %f1, [%d0];
+    mul.f32 %f1, %f1, %f0;
+    st.global.f32 [%d1], %f1;
+    ret;
+}
+";
+
+fn bundle(path: &Path) {
+    let mut kernel = Kernel::new("scale");
+    kernel.add_param("x", Type::view(Elem::F32, 1, false));
+    kernel.add_param("y", Type::view(Elem::F32, 1, true));
+    kernel.add_param("by", Type::scalar(Elem::F32));
+    let code = CompiledKernel {
+        entry: "scale".to_owned(),
+        target: "sm_80".to_owned(),
+        ptx: SCALE.to_owned(),
+        cubin: None,
+        threads: 128,
+        shared_bytes: 0,
+        cluster: 1,
+        abi: vec![
+            AbiSlot::Address { param: 0 },
+            AbiSlot::Address { param: 1 },
+            AbiSlot::Dim { param: 1, axis: 0, bits: 64 },
+            AbiSlot::Scalar { param: 2, elem: Elem::F32 },
+        ],
+        report: None,
+    };
+    let label = Label { name: "scale".to_owned(), types: "f32".to_owned(), config: "128".to_owned() };
+    let mut builder = Builder::new();
+    builder.add(label, &kernel, "by hand", code).unwrap();
+    builder.write(path).unwrap();
+}
+
+/// The shared library that cargo built beside this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap();
+    [folder, folder.parent().unwrap()]
+        .map(|folder| {
+            folder.join(format!("{}tegula_rt{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX))
+        })
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("cargo builds the library for its tests")
+}
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+const EXPECTED: &str = "y[1] = 2.5, y[999] = 2497.5\n";
+
+#[test]
+fn c() {
+    let folder = tempfile::tempdir().unwrap();
+    let (kernels, program) = (folder.path().join("k.tegula"), folder.path().join("scale"));
+    bundle(&kernels);
+    let library = library();
+    let built = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"])
+        .args([here("include"), here("examples/scale.c"), library.clone()])
+        .arg(format!("-Wl,-rpath,{}", library.parent().unwrap().display()))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .expect("a C compiler: Rust's linker is one");
+    assert!(built.status.success(), "{}", text(&built));
+    let run = |device: &str, bundle: &Path| Command::new(&program).arg(device).arg(bundle).output().unwrap();
+    let good = run("emulated:sm_80", &kernels);
+    assert!(good.status.success() && text(&good) == EXPECTED, "{}", text(&good));
+    let unknown = run("toaster", &kernels);
+    assert!(
+        !unknown.status.success() && text(&unknown).contains("there is no device `toaster`"),
+        "{}",
+        text(&unknown)
+    );
+    let mut bytes = std::fs::read(&kernels).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&kernels, bytes).unwrap();
+    let damaged = run("emulated:sm_80", &kernels);
+    assert!(!damaged.status.success() && text(&damaged).contains("part 0 is damaged"), "{}", text(&damaged));
+}
+
+#[test]
+fn python() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernels = folder.path().join("k.tegula");
+    bundle(&kernels);
+    let run = Command::new("python3")
+        .arg(here("examples/scale.py"))
+        .arg(library())
+        .args(["emulated:sm_80"])
+        .arg(&kernels)
+        .output();
+    let Ok(output) = run else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    assert!(output.status.success() && text(&output) == EXPECTED, "{}", text(&output));
+}
