@@ -213,9 +213,12 @@ pub fn installed(device: &Device) -> Option<&'static Tuned> {
 pub fn sources(kernel: &str) -> &'static [&'static str] {
     const ATTENTION: &str = include_str!("attention/softmax.rs");
     match kernel {
-        "gemm" => {
-            &[include_str!("gemm/kernel.rs"), include_str!("gemm/mod.rs"), include_str!("gemm/options.rs")]
-        }
+        "gemm" => &[
+            include_str!("gemm/kernel.rs"),
+            include_str!("gemm/mod.rs"),
+            include_str!("gemm/options.rs"),
+            include_str!("gemm/epilogue.rs"),
+        ],
         "rms_norm" => &[include_str!("rms_norm/kernel.rs"), include_str!("rms_norm/mod.rs")],
         "attention_forward" => &[
             include_str!("attention/forward/kernel.rs"),

@@ -164,6 +164,11 @@ pub(crate) trait Backend: Send + Sync {
     fn emulation(&self) -> Option<&std::sync::Mutex<crate::emulated::Emulation>> {
         None
     }
+    /// Where it counts what kernels do, if it can; counting is on while there is something.
+    #[cfg(feature = "emulator")]
+    fn counts(&self) -> Option<&std::sync::Mutex<Option<crate::emulated::Counts>>> {
+        None
+    }
     /// Gets a kernel ready to run. The error is a message as for [`Executable::launch`].
     fn prepare(&self, code: Code) -> Result<Arc<dyn Executable>, String>;
 }

@@ -38,7 +38,7 @@ pub mod testing;
 pub use bundles::register_bundle;
 pub use device::{Device, Properties, register_compiler};
 #[cfg(feature = "emulator")]
-pub use emulated::{Emulation, Timing};
+pub use emulated::{Counts, Emulation, Timing};
 pub use error::{Error, LaunchError};
 pub use event::Event;
 pub use graph::Graph;

@@ -210,6 +210,17 @@ impl RecordFile {
         self.records = best.into_values().collect();
     }
 
+    /// Takes in what has just been found: it replaces what was known for its bucket, unless that was measured and this is an estimate.
+    pub fn put(&mut self, record: Record) {
+        let same = |old: &Record| old.valid == record.valid && old.corner(true) == record.corner(true);
+        let worth_more =
+            |old: &Record| old.stale.is_none() && old.method != "estimate" && record.method == "estimate";
+        if !self.records.iter().any(|old| same(old) && worth_more(old)) {
+            self.records.retain(|old| !same(old));
+            self.records.push(record);
+        }
+    }
+
     /// Marks what was found for another source or space, and says of how many records that is news.
     pub fn mark_stale(&mut self, source: &str, space: u32) -> usize {
         let mut news = 0;
@@ -333,7 +344,8 @@ impl Record {
     fn is_better_than(&self, other: &Record) -> bool {
         let rank = |record: &Record| (record.stale.is_none(), record.method != "estimate");
         match rank(self).cmp(&rank(other)) {
-            std::cmp::Ordering::Equal => self.time_us < other.time_us,
+            // Of two that are as fast, the one that more was tried for.
+            std::cmp::Ordering::Equal => (self.time_us, other.tried) < (other.time_us, self.tried),
             order => order.is_gt(),
         }
     }

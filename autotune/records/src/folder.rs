@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::file::{Parsed, RecordFile};
+use crate::file::{Parsed, Record, RecordFile};
 use crate::problem::Problem;
 
 /// A folder of record files.
@@ -67,6 +67,21 @@ impl Folder {
             let mut merged = old.unwrap_or_else(|| RecordFile::new(&new.kernel, &new.device));
             merged.merge(new);
             merged
+        })?;
+        Ok(path)
+    }
+
+    /// Puts a record that has just been found into its file; gives its path.
+    ///
+    /// # Errors
+    /// As [`Folder::merge`].
+    pub fn put(&self, kernel: &str, device: &str, record: Record) -> Result<PathBuf, Problem> {
+        let empty = RecordFile::new(kernel, device);
+        let path = self.path.join(empty.name());
+        self.change(&path, |old| {
+            let mut file = old.unwrap_or(empty);
+            file.put(record);
+            file
         })?;
         Ok(path)
     }

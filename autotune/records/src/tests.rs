@@ -199,6 +199,11 @@ fn merging_keeps_the_faster_the_measured_and_the_current() {
     assert_eq!([time(&slow, &estimate), time(&estimate, &slow)], [12.0; 2]);
     let stale = Record { stale: Some("changed".into()), ..record(64, 2.0) };
     assert_eq!([time(&slow, &stale), time(&stale, &slow)], [12.0; 2]);
+    let mut put = file(vec![slow.clone()]);
+    put.put(Record { time_us: 13.0, ..slow.clone() });
+    assert_eq!(put.records[0].time_us, 13.0, "what is measured again counts, also if it is slower");
+    put.put(estimate);
+    assert_eq!((put.records.len(), put.records[0].time_us), (1, 13.0));
     let mut both = file(vec![record(64, 1.0)]);
     both.merge(file(vec![record(65, 1.0)]));
     assert_eq!(both.records.len(), 2, "another bucket");

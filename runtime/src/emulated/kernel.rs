@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use tegula_emulator::{Launch, Module, Outcome, ReportKind};
+use tegula_emulator::{Launch, Module, Options, Outcome, ReportKind};
 use tegula_ir::artifact::CompiledKernel;
 
 use super::tensor_map::Encoder;
@@ -84,10 +84,12 @@ impl Program {
             dynamic_shared: self.shared_bytes,
             params,
         };
-        let outcome = self
-            .module
-            .launch(&self.shared.memory(), &launch, &settings.options())
-            .map_err(|e| e.to_string())?;
+        let options = Options { counters: lock(&self.shared.counts).is_some(), ..settings.options() };
+        let outcome =
+            self.module.launch(&self.shared.memory(), &launch, &options).map_err(|e| e.to_string())?;
+        if let Some(counts) = &mut *lock(&self.shared.counts) {
+            counts.add(&outcome.counters.total());
+        }
         let printed = String::from_utf8_lossy(&outcome.printed);
         eprint!("{printed}");
         if outcome.reports.is_empty() {

@@ -4,6 +4,7 @@
 //! Memory is what the emulator's allocations are, so accesses outside of them and reads of what nobody wrote are found; a launch sees the allocations that there were when
 //! it began, and holds no lock while it runs.
 
+mod counted;
 mod kernel;
 mod settings;
 mod tensor_map;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use tegula_emulator::{GlobalMemory, MemoryError};
 
+pub use counted::Counts;
 pub use settings::{Emulation, Timing};
 
 use crate::backend::{Backend, Code, Executable, RawMemory, RawStream};
@@ -83,7 +85,12 @@ pub(crate) fn open(name: &str, target: &str) -> Result<Box<dyn Backend>, Error> 
     let settings = Mutex::new(Emulation::from_environment()?);
     Ok(Box::new(Emulated {
         properties,
-        shared: Arc::new(Shared { memory: RwLock::default(), settings, scratch: OnceLock::new() }),
+        shared: Arc::new(Shared {
+            memory: RwLock::default(),
+            settings,
+            scratch: OnceLock::new(),
+            counts: Mutex::default(),
+        }),
     }))
 }
 
@@ -97,6 +104,8 @@ struct Shared {
     memory: RwLock<GlobalMemory>,
     settings: Mutex<Emulation>,
     scratch: OnceLock<Scratch>,
+    /// What launches add their counts to, while somebody counts.
+    counts: Mutex<Option<Counts>>,
 }
 
 impl Shared {
@@ -238,6 +247,10 @@ impl Backend for Emulated {
 
     fn emulation(&self) -> Option<&Mutex<Emulation>> {
         Some(&self.shared.settings)
+    }
+
+    fn counts(&self) -> Option<&Mutex<Option<Counts>>> {
+        Some(&self.shared.counts)
     }
 
     fn prepare(&self, code: Code) -> Result<Arc<dyn Executable>, String> {

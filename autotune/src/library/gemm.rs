@@ -1,0 +1,170 @@
+//! The matrix product.
+
+use tegula::prelude::*;
+use tegula::runtime::{Device, Stream, Tensor};
+use tegula_kernels::gemm::config::{Algorithm, Config as Typed};
+use tegula_kernels::gemm::{GemmOptions, Workspace, gemm_with};
+use tegula_records::library::gemm::{Gemm as Records, problem};
+use tegula_records::{Dim, library::Library};
+
+use super::pool::{Pool, sets};
+use super::{BF16, F32, compare, spread, words};
+use crate::cost::{Plan, Work};
+use crate::device::DeviceInfo;
+use crate::shapes::{Demand, Workload, layers};
+use crate::{Config, Fault, Instance, Purpose, Shape, Tunable};
+
+/// [`tegula_kernels::gemm`](fn@tegula_kernels::gemm).
+pub struct Gemm;
+
+impl Tunable for Gemm {
+    fn name(&self) -> &str {
+        Records::NAME
+    }
+
+    fn dims(&self) -> &[Dim] {
+        Records::DIMS
+    }
+
+    fn source(&self) -> String {
+        Records::source()
+    }
+
+    fn space_version(&self) -> u32 {
+        Records::SPACE
+    }
+
+    fn shapes(&self, workload: &Workload) -> Result<Demand, String> {
+        layers::gemm(workload)
+    }
+
+    fn space(&self, shape: &Shape, device: &DeviceInfo) -> Vec<Config> {
+        let typed = Typed::candidates(&problem(shape), device.class());
+        typed.iter().map(|config| Records::to_config(config, shape)).collect()
+    }
+
+    fn default_config(&self, shape: &Shape, device: &DeviceInfo) -> Config {
+        Records::to_config(&Typed::choose(&problem(shape), true, device.class()), shape)
+    }
+
+    fn check(&self, shape: &Shape, config: &Config, device: &DeviceInfo) -> Result<(), String> {
+        Records::check(&Records::from_config(config, shape)?, shape, device.class())
+    }
+
+    fn work(&self, shape: &Shape) -> Work {
+        let [m, n, k] = ["m", "n", "k"].map(|name| shape.extent(name) as f64);
+        Work { flops: 2.0 * m * n * k, bytes: 2.0 * (m * k + n * k + m * n) }
+    }
+
+    fn plan(&self, shape: &Shape, config: &Config, device: &DeviceInfo) -> Option<Plan> {
+        let typed = Records::from_config(config, shape).ok()?;
+        let problem = problem(shape);
+        let [m, n, k] = [problem.m, problem.n, problem.k];
+        let programs = typed.programs(1, [m, n, k], device.multiprocessors.max(1) as usize);
+        let tiles = typed.tiles(m, n) as f64;
+        let steps = k.div_ceil(typed.block_k) as f64;
+        let operands = 2.0 * ((typed.rows + typed.block_n) * typed.block_k) as f64;
+        let products = 2.0 * (typed.rows * typed.block_n * typed.block_k) as f64;
+        let own = tiles * steps / programs.max(1) as f64;
+        // Of those that stay, the longest counts.
+        let own = match typed.algorithm {
+            Algorithm::Persistent => (tiles / programs.max(1) as f64).ceil() * steps,
+            _ => own,
+        };
+        let sums = typed.rows * typed.block_n / (32 * typed.num_warps as usize).max(1);
+        let specialized = typed.warp_specialize != WarpSpecialize::Off;
+        let groups = if typed.warp_specialize == WarpSpecialize::PingPong { 2 } else { 1 };
+        let (threads, shared) = match specialized {
+            true => (32 * typed.num_warps as usize * groups + 128, typed.shared_bytes(problem.class)),
+            false => (32 * typed.num_warps as usize, (operands * f64::from(typed.num_stages)) as usize),
+        };
+        let gemv = typed.algorithm == Algorithm::Gemv;
+        Some(Plan {
+            programs,
+            threads,
+            shared: if gemv { 0 } else { shared },
+            registers: if gemv { 64 } else { 48 + sums },
+            // Products without tensor cores take ten times as long.
+            flops: products * own * if gemv { 10.0 } else { 1.0 },
+            bytes: operands * own,
+            overhead: if typed.algorithm == Algorithm::StreamK { 5e-6 } else { 2e-6 },
+        })
+    }
+
+    fn emulated_shape(&self, shape: &Shape) -> Shape {
+        let mut small = shape.clone();
+        for (name, most) in [("m", 128), ("n", 256), ("k", 1024)] {
+            small.set(name, shape.get(name).copied().unwrap_or(1).min(most));
+        }
+        small
+    }
+
+    fn instance(
+        &self,
+        shape: &Shape,
+        device: &Device,
+        purpose: Purpose,
+    ) -> Result<Box<dyn Instance>, String> {
+        let extents @ [m, n, k] = ["m", "n", "k"].map(|name| shape.extent(name));
+        let sets = sets(purpose, 2 * (m * k + n * k + m * n));
+        Ok(Box::new(Product {
+            shape: shape.clone(),
+            extents,
+            sets,
+            x: Pool::new(device, sets * m * k, 1, 1.0, purpose)?,
+            w: Pool::new(device, sets * n * k, 2, 1.0, purpose)?,
+            y: device.alloc(&[sets, m, n]).map_err(words)?,
+            poison: device.from_vec(vec![bf16::NAN; n], &[1, n]).map_err(words)?,
+            workspace: Workspace::new(),
+        }))
+    }
+}
+
+struct Product {
+    shape: Shape,
+    extents: [usize; 3],
+    sets: usize,
+    x: Pool,
+    w: Pool,
+    y: Tensor<bf16>,
+    poison: Tensor<bf16>,
+    workspace: Workspace,
+}
+
+impl Instance for Product {
+    fn launch(&mut self, config: &Config, call: usize, stream: &Stream) -> Result<(), String> {
+        let config = Records::from_config(config, &self.shape)?;
+        let ([m, n, k], set) = (self.extents, call % self.sets);
+        let (x, w) = (self.x.view(set, &[m, k])?, self.w.view(set, &[n, k])?);
+        let y = self.y.view_mut().select(0, set).map_err(words)?;
+        gemm_with(x, w, y, GemmOptions::new(), config, &mut self.workspace, stream).map_err(words)
+    }
+
+    fn verify(&mut self, config: &Config, stream: &Stream) -> Result<(), Fault> {
+        let [m, n, k] = self.extents;
+        let rows = spread(m, 8);
+        for &row in &rows {
+            let y = self.y.view_mut().select(0, 0).and_then(|y| y.slice(0, row..row + 1)).map_err(words)?;
+            { y }.copy_from(&self.poison.view(), stream).map_err(words)?;
+        }
+        self.launch(config, 0, stream)?;
+        stream.synchronize().map_err(words)?;
+        for row in rows {
+            let y = self.y.view().select(0, 0).and_then(|y| y.select(0, row)).and_then(|y| y.to_vec());
+            let y = y.map_err(words)?;
+            for col in spread(n, 40) {
+                let (mut sum, mut size) = (0.0, 0.0);
+                for i in 0..k {
+                    let product = self.x.at(row * k + i) * self.w.at(col * k + i);
+                    sum += product;
+                    size += product.abs();
+                }
+                // γ(K) of sums in f32, whose order is not known, and one rounding.
+                let computed = size * (k as f64 + 4.0) * F32;
+                let bound = computed + (sum.abs() + computed) * BF16;
+                compare(|| format!("y[{row}, {col}]"), y[col].to_f64(), sum, bound)?;
+            }
+        }
+        Ok(())
+    }
+}
