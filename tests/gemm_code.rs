@@ -6,17 +6,20 @@
 //! Needs ptxas and nvdisasm (`cargo xtask setup`); without them the test says so and passes.
 
 use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use expect_test::expect_file;
+use tegula::Diagnostics;
 use tegula::ir::kernel::Kernel;
 use tegula::prelude::*;
 use tegula_codegen::compile::compile;
 use tegula_codegen::emit::{Assemble, Emit, Options};
 use tegula_codegen::ptxas;
 use tegula_codegen::target::Target;
-use tegula_kernels::gemm::config::{Algorithm, Config};
+use tegula_kernels::gemm::config::{Algorithm, Config, Form};
 use tegula_kernels::gemm::options::{Numerics, Scaling};
-use tegula_kernels::gemm::{Class, Factor, Keep, Rounded, hopper, kernel};
+use tegula_kernels::gemm::{Activate, Class, Factor, Keep, Rounded, fused, hopper, kernel};
 use tegula_kernels::registry::with_usual_facts;
 
 /// What a thread may hold at entry, so that the registers of a multiprocessor suffice: with two groups of warps that compute, and with one.
@@ -71,17 +74,25 @@ struct Case {
     kernel: Kernel,
 }
 
-/// All configs for factors of `T` and results of `O`.
-fn cases<T: Factor, O: Rounded>(types: &'static str, class: Class, numerics: Numerics) -> Vec<Case> {
+/// All configs of a form and class, as `stage` makes them.
+fn cases(
+    types: &'static str,
+    (form, class): (Form, Class),
+    stage: impl Fn(Config) -> Result<Kernel, Diagnostics>,
+) -> Vec<Case> {
     let case = |config: Config| {
-        let staged = match config.algorithm {
-            Algorithm::StreamK => kernel::stream_k::<T, O, O::Added, Keep>::stage(config, numerics, Keep),
-            _ => kernel::persistent::<T, O, O::Added, Keep, 2>::stage(config, numerics, Keep),
-        };
-        let kernel = with_usual_facts(staged.unwrap_or_else(|e| panic!("{types} {config:?}: {e}")));
+        let kernel = with_usual_facts(stage(config).unwrap_or_else(|e| panic!("{types} {config:?}: {e}")));
         Case { types, config, kernel }
     };
-    hopper::space(class, usize::MAX).map(case).collect()
+    hopper::space_of(form, class, usize::MAX).map(case).collect()
+}
+
+/// A product of two matrices.
+fn single<T: Factor, O: Rounded>(config: Config, numerics: Numerics) -> Result<Kernel, Diagnostics> {
+    match config.algorithm {
+        Algorithm::StreamK => kernel::stream_k::<T, O, O::Added, Keep>::stage(config, numerics, Keep),
+        _ => kernel::persistent::<T, O, O::Added, Keep, 2>::stage(config, numerics, Keep),
+    }
 }
 
 /// A line of the table, or what is wrong.
@@ -116,7 +127,12 @@ fn line(Case { types, config, kernel }: &Case) -> Result<String, String> {
         "FENCE",
         "UT",
     ];
-    if let Some(alien) = between.iter().find(|i| parts.iter().any(|part| i.starts_with(part))) {
+    // A second matrix of weights has a channel of its own, which is waited for while the products with the first are under way. What would be slow is to wait for
+    // products, or for memory.
+    let gated_parts = ["WARPGROUP.DEPBAR", "BAR", "LDG", "LDL", "LDS", "ST", "MEMBAR", "FENCE"];
+    let parts = if types.starts_with("gated") { &gated_parts[..] } else { &parts[..] };
+    let apart = |i: &&&str| parts.iter().any(|part| i.starts_with(part));
+    if let Some(alien) = between.iter().find(apart) {
         return Err(format!("{types} {config:?}: {alien} between products"));
     }
     Ok(format!(
@@ -124,7 +140,11 @@ fn line(Case { types, config, kernel }: &Case) -> Result<String, String> {
          {} waits for operands, {} for products",
         config.algorithm,
         config.warp_specialize,
-        if config.swap { " swapped" } else { "" },
+        match (config.swap, config.cluster) {
+            (true, _) => " swapped",
+            (_, 2) => " by 2 CTAs",
+            _ => "",
+        },
         config.rows,
         config.block_n,
         config.block_k,
@@ -149,14 +169,47 @@ fn main_loops_are_what_they_were() {
     }
     let scaled = Numerics { x_scale: Scaling::Rows, w_scale: Scaling::Rows, ..Numerics::PLAIN };
     let tf32 = Numerics { tf32: true, ..Numerics::PLAIN };
-    let mut cases_of_all = cases::<bf16, bf16>("", Class::Half, Numerics::PLAIN);
-    cases_of_all.extend(cases::<f8e4m3, bf16>("f8e4m3 to bf16, scales of rows: ", Class::Float8, scaled));
-    cases_of_all.extend(cases::<i8, bf16>("i8 to bf16, scales of rows: ", Class::Int8, scaled));
-    cases_of_all.extend(cases::<f32, f32>("TF32: ", Class::Tf32, tf32));
+    let both = Numerics { up_scale: Scaling::Rows, ..scaled };
+    let silu = (Keep, Activate::Silu);
+    let (half, float8) = ((Form::Single, Class::Half), (Form::Single, Class::Float8));
+    let all = [
+        cases("", half, |config| single::<bf16, bf16>(config, Numerics::PLAIN)),
+        cases("f8e4m3 to bf16, scales of rows: ", float8, |config| single::<f8e4m3, bf16>(config, scaled)),
+        cases("i8 to bf16, scales of rows: ", (Form::Single, Class::Int8), |config| {
+            single::<i8, bf16>(config, scaled)
+        }),
+        cases("TF32: ", (Form::Single, Class::Tf32), |config| single::<f32, f32>(config, tf32)),
+        cases("a batch: ", (Form::Batched(2), Class::Half), |config| {
+            kernel::persistent::<bf16, bf16, bf16, Keep, 3>::stage(config, Numerics::PLAIN, Keep)
+        }),
+        cases("gated: ", (Form::Gated, Class::Half), |config| {
+            fused::gated::<bf16, bf16, (Keep, Activate)>::stage(config, Numerics::PLAIN, silu)
+        }),
+        cases("gated, f8e4m3 to bf16, scales of rows: ", (Form::Gated, Class::Float8), |config| {
+            fused::gated::<f8e4m3, bf16, (Keep, Activate)>::stage(config, both, silu)
+        }),
+        cases("three outputs: ", (Form::Split, Class::Half), |config| {
+            fused::split::<bf16, bf16, bf16, Keep>::stage(config, Numerics::PLAIN, Keep)
+        }),
+    ];
+    let cases: Vec<&Case> = all.iter().flatten().collect();
+    let lines: Vec<Mutex<Option<Result<String, String>>>> = cases.iter().map(|_| Mutex::default()).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(index) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&i| i < cases.len())
+                {
+                    *lines[index].lock().expect("no panic before") = Some(line(cases[index]));
+                }
+            });
+        }
+    });
     // All faults are told together.
     let (mut table, mut faults) = (String::new(), Vec::new());
-    for case in &cases_of_all {
-        match line(case) {
+    for made in lines {
+        match made.into_inner().expect("no panic before").expect("all were made") {
             Ok(line) => writeln!(table, "{line}").expect("a string takes everything"),
             Err(fault) => faults.push(fault),
         }

@@ -7,6 +7,7 @@ use cudarc::cublas::{CudaBlas, result, sys};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use tegula::prelude::bf16;
 use tegula::runtime::{Device, Tensor};
+use tegula_kernels::gemm::Class;
 
 use super::matmul::common::Failure;
 
@@ -71,12 +72,22 @@ impl Blas {
         .map_err(failure)
     }
 
-    /// y\[m, n\] = x\[m, k\] · w\[n, k\]ᵀ for dense row-major matrices of bf16 at these device addresses, f32 accumulation, cuBLAS's own choice of algorithm.
-    /// The caller keeps them alive until the stream has been waited for.
-    pub fn gemm_nt(&self, [x, w, y]: [u64; 3], [m, n, k]: [usize; 3]) -> Result<(), Failure> {
-        let (one, zero) = (1.0f32, 0.0f32);
+    /// y\[m, n\] = x\[m, k\] · w\[n, k\]ᵀ for dense row-major matrices at these device addresses, cuBLAS's own choice of algorithm: of bf16; of f32 in TF32;
+    /// or of i8 into i32. The caller keeps them alive until the stream has been waited for.
+    pub fn gemm_nt(&self, class: Class, [x, w, y]: [u64; 3], [m, n, k]: [usize; 3]) -> Result<(), Failure> {
+        use sys::cublasComputeType_t::{
+            CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32I,
+        };
+        use sys::cudaDataType_t::{CUDA_R_8I, CUDA_R_16BF, CUDA_R_32F, CUDA_R_32I};
         let [m, n, k] = [m, n, k].map(|extent| extent as i32);
-        let kind = sys::cudaDataType_t::CUDA_R_16BF;
+        let (kind, result_kind, compute) = match class {
+            Class::Half => (CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F),
+            Class::Tf32 => (CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32),
+            Class::Int8 => (CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I),
+            Class::F32 | Class::Float8 => return Err(Failure(format!("cublasGemmEx is not for {class:?}"))),
+        };
+        // 1 and 0 in the type of sums.
+        let (one, zero) = (if class == Class::Int8 { 1u32 } else { 1f32.to_bits() }, 0u32);
         // Column-major, as cuBLAS has it: yᵀ = w · xᵀ, with w stored as its transpose.
         // SAFETY: the addresses are those of tensors of these shapes (the caller's promise); the scalars are read during the call.
         unsafe {
@@ -96,9 +107,9 @@ impl Blas {
                 k,
                 (&raw const zero).cast(),
                 y as *mut c_void,
-                kind,
+                result_kind,
                 n,
-                sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                compute,
                 sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
             )
         }

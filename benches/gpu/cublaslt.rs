@@ -6,6 +6,8 @@ use std::sync::Arc;
 use cudarc::cublaslt::{result, sys};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 
+use tegula_kernels::gemm::Class;
+
 use super::matmul::common::Failure;
 
 /// What cuBLAS gives itself on Hopper.
@@ -24,6 +26,8 @@ pub struct Plan {
     /// Of w, x and y.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     algo: sys::cublasLtMatmulAlgo_t,
+    /// 1 in the type of sums.
+    one: u32,
 }
 
 fn failure(e: impl std::fmt::Debug) -> Failure {
@@ -43,19 +47,25 @@ impl BlasLt {
         Ok(Some(BlasLt { handle, workspace, stream: stream.clone() }))
     }
 
-    /// Plans y\[m, n\] = x\[m, k\] · w\[n, k\]ᵀ of bf16, dense and row-major, with f32 sums.
-    pub fn plan(&self, [m, n, k]: [usize; 3]) -> Result<Plan, Failure> {
-        let kind = sys::cudaDataType::CUDA_R_16BF;
-        let layout = |rows: usize, cols: usize| {
+    /// Plans y\[m, n\] = x\[m, k\] · w\[n, k\]ᵀ, dense and row-major: of bf16; of f32 in TF32; of e4m3 into bf16; of i8 into i32.
+    pub fn plan(&self, class: Class, [m, n, k]: [usize; 3]) -> Result<Plan, Failure> {
+        use sys::cublasComputeType_t::{
+            CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32I,
+        };
+        use sys::cudaDataType::{CUDA_R_8F_E4M3, CUDA_R_8I, CUDA_R_16BF, CUDA_R_32F, CUDA_R_32I};
+        let (kind, result_kind, compute, scalars, one) = match class {
+            Class::Half => (CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, CUDA_R_32F, 1f32.to_bits()),
+            Class::Float8 => (CUDA_R_8F_E4M3, CUDA_R_16BF, CUBLAS_COMPUTE_32F, CUDA_R_32F, 1f32.to_bits()),
+            Class::Tf32 => (CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F, 1f32.to_bits()),
+            Class::Int8 => (CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I, CUDA_R_32I, 1),
+            Class::F32 => return Err(Failure("IEEE f32 is not compared".into())),
+        };
+        let layout = |kind, rows: usize, cols: usize| {
             result::create_matrix_layout(kind, rows as u64, cols as u64, rows as i64).map_err(failure)
         };
         // Column-major, as cuBLAS has it: yᵀ = w · xᵀ, with w stored as its transpose.
-        let layouts = [layout(k, n)?, layout(k, m)?, layout(n, m)?];
-        let desc = result::create_matmul_desc(
-            sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
-            sys::cudaDataType::CUDA_R_32F,
-        )
-        .map_err(failure)?;
+        let layouts = [layout(kind, k, n)?, layout(kind, k, m)?, layout(result_kind, n, m)?];
+        let desc = result::create_matmul_desc(compute, scalars).map_err(failure)?;
         let transpose = cudarc::cublas::sys::cublasOperation_t::CUBLAS_OP_T;
         let workspace = WORKSPACE;
         let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
@@ -83,12 +93,12 @@ impl BlasLt {
             result::destroy_matmul_pref(preference).map_err(failure)?;
             found.map_err(failure)?
         };
-        Ok(Plan { desc, layouts, algo: found.algo })
+        Ok(Plan { desc, layouts, algo: found.algo, one })
     }
 
     /// Runs a plan on device addresses.
     pub fn run(&self, plan: &Plan, [x, w, y]: [u64; 3]) -> Result<(), Failure> {
-        let (one, zero) = (1.0f32, 0.0f32);
+        let (one, zero) = (plan.one, 0u32);
         let [w_layout, x_layout, y_layout] = plan.layouts;
         let (workspace, _guard) = self.workspace.device_ptr(&self.stream);
         // SAFETY: the addresses are those of tensors of the planned shapes, which live until the stream has been waited for; the scalars are read

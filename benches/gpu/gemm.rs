@@ -1,21 +1,23 @@
-//! The matrix product of the kernel library beside cuBLAS: y = x · wᵀ of bf16 at square shapes, and at the layers of Llama-3-8B and 70B for batches of
-//! 1 to 4096 rows.
+//! The matrix product of the kernel library beside cuBLAS: y = x · wᵀ of bf16, or of another [`Precision`], at square shapes, and at the layers of Llama-3-8B
+//! and 70B for batches of 1 to 4096 rows.
 //!
 //! Operands are views into large pools of random numbers, at other places from call to call, so that the L2 holds nothing of what is read next. cuBLAS is the
-//! faster of `cublasGemmEx` and cuBLASLt's first heuristic. Before anything is timed, every contender's result is compared with f64 at sampled elements.
+//! faster of `cublasGemmEx` (which knows no FP8) and cuBLASLt's first heuristic. Before anything is timed, every contender's result is compared with f64 at sampled elements.
 
 use std::fmt::Write as _;
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use tegula::prelude::*;
 use tegula::runtime::{Device, Stream, Tensor, TensorView, TensorViewMut};
 use tegula_kernels::DeviceClass;
 use tegula_kernels::gemm::config::{Config, Problem};
-use tegula_kernels::gemm::{Class, GemmOptions, Workspace, gemm_in, gemm_with};
+use tegula_kernels::gemm::{Class, Workspace, gemm_in, gemm_with};
 
 use super::cublas::Blas;
 use super::cublaslt::{BlasLt, Plan};
 use super::matmul::common::{Failure, Rng};
+use super::precision::{Bf16, F8, I8, Precision, Tf32};
 
 /// \[N, K\] of the layers of Llama-3-8B and Llama-3-70B.
 const LAYERS: [[usize; 2]; 8] = [
@@ -43,8 +45,10 @@ pub struct Options {
     pub space: bool,
     /// Only shapes with so many rows (the square ones count by theirs).
     pub rows: Option<usize>,
-    /// No new shape is begun after this time.
+    /// No new shape is begun after this time, of each precision.
     pub seconds: u64,
+    /// The name of a [`Precision`]; `all` for one after the other.
+    pub precision: String,
 }
 
 /// The order of the report: what is compute-bound first.
@@ -57,21 +61,21 @@ fn shapes() -> Vec<[usize; 3]> {
 }
 
 /// Numbers on the device, a short random sequence repeated; element i is known without keeping them all here.
-struct Pool {
-    tensor: Tensor<bf16>,
-    sequence: Vec<bf16>,
+struct Pool<T: Element> {
+    tensor: Tensor<T>,
+    sequence: Vec<T>,
 }
 
-impl Pool {
-    fn new(device: &Device, len: usize, seed: u64) -> Result<Pool, Failure> {
+impl<T: Element> Pool<T> {
+    fn new(device: &Device, len: usize, seed: u64, number: fn(f32) -> T) -> Result<Pool<T>, Failure> {
         let mut rng = Rng::new(seed);
         // A prime length: rows of any length begin at other places in it.
-        let sequence: Vec<bf16> = (0..65_521).map(|_| bf16::from_f64(f64::from(rng.normal()))).collect();
-        let all: Vec<bf16> = sequence.iter().copied().cycle().take(len).collect();
+        let sequence: Vec<T> = (0..65_521).map(|_| number(rng.normal())).collect();
+        let all: Vec<T> = sequence.iter().copied().cycle().take(len).collect();
         Ok(Pool { tensor: device.from_vec(all, &[len])?, sequence })
     }
 
-    fn matrix(&self, set: usize, [rows, cols]: [usize; 2]) -> Result<TensorView<'_, bf16>, Failure> {
+    fn matrix(&self, set: usize, [rows, cols]: [usize; 2]) -> Result<TensorView<'_, T>, Failure> {
         let start = set * rows * cols;
         Ok(self.tensor.view().slice(0, start..start + rows * cols)?.reshape(&[rows, cols])?)
     }
@@ -83,9 +87,14 @@ impl Pool {
     }
 }
 
+/// What a product reads and writes.
+fn bytes<P: Precision>([m, n, k]: [usize; 3]) -> usize {
+    size_of::<P::Factor>() * (m * k + n * k) + size_of::<P::Result>() * m * n
+}
+
 /// How many pairs of operands calls go through.
-fn sets([m, n, k]: [usize; 3]) -> usize {
-    ROTATED_BYTES.div_ceil(2 * (m * k + n * k + m * n)).max(2)
+fn sets<P: Precision>(shape: [usize; 3]) -> usize {
+    ROTATED_BYTES.div_ceil(bytes::<P>(shape)).max(2)
 }
 
 /// What computes a product.
@@ -113,29 +122,32 @@ impl Contender {
 }
 
 fn config_name(c: Config) -> String {
-    let Config { algorithm, rows, block_n, block_k, num_warps, num_stages, warp_specialize, swap, .. } = c;
-    let swapped = if swap { " swapped" } else { "" };
+    let Config { algorithm, rows, block_n, block_k, num_warps, num_stages, warp_specialize, .. } = c;
+    let swapped = if c.swap { " swapped" } else { "" };
+    let cluster = if c.cluster > 1 { format!(" by {} CTAs", c.cluster) } else { String::new() };
     format!(
-        "{algorithm:?} {warp_specialize:?}{swapped} {rows}x{block_n}x{block_k} w{num_warps} s{num_stages}"
+        "{algorithm:?} {warp_specialize:?}{swapped}{cluster} {rows}x{block_n}x{block_k} w{num_warps} s{num_stages}"
     )
 }
 
 /// Everything that is needed for a call.
-struct Arena {
+struct Arena<P: Precision> {
     device: Device,
     stream: Stream,
     blas: Blas,
     lt: Option<BlasLt>,
-    x: Pool,
-    w: Pool,
-    y: Tensor<bf16>,
+    x: Pool<P::Factor>,
+    w: Pool<P::Factor>,
+    y: Tensor<P::Result>,
+    one: Tensor<f32>,
     workspace: Workspace,
+    precision: PhantomData<P>,
 }
 
-impl Arena {
-    fn new(device: &Device, shapes: &[[usize; 3]]) -> Result<Arena, Failure> {
+impl<P: Precision> Arena<P> {
+    fn new(device: &Device, shapes: &[[usize; 3]]) -> Result<Arena<P>, Failure> {
         let most =
-            |size: fn([usize; 3]) -> usize| shapes.iter().map(|&s| sets(s) * size(s)).max().unwrap_or(0);
+            |size: fn([usize; 3]) -> usize| shapes.iter().map(|&s| sets::<P>(s) * size(s)).max().unwrap_or(0);
         let blas = Blas::new(device)?;
         let lt = BlasLt::new(blas.stream())?;
         Ok(Arena {
@@ -143,14 +155,16 @@ impl Arena {
             stream: device.stream(),
             lt,
             blas,
-            x: Pool::new(device, most(|[m, _, k]| m * k), 1)?,
-            w: Pool::new(device, most(|[_, n, k]| n * k), 2)?,
+            x: Pool::new(device, most(|[m, _, k]| m * k), 1, P::factor)?,
+            w: Pool::new(device, most(|[_, n, k]| n * k), 2, P::factor)?,
             y: device.zeros(&[most(|[m, n, _]| m * n)])?,
+            one: device.from_slice(&[1.0], &[1])?,
             workspace: Workspace::new(),
+            precision: PhantomData,
         })
     }
 
-    fn output(&mut self, set: usize, [m, n, _]: [usize; 3]) -> Result<TensorViewMut<'_, bf16>, Failure> {
+    fn output(&mut self, set: usize, [m, n, _]: [usize; 3]) -> Result<TensorViewMut<'_, P::Result>, Failure> {
         let start = set * m * n;
         Ok(self.y.view_mut().slice(0, start..start + m * n)?.reshape(&[m, n])?)
     }
@@ -158,22 +172,23 @@ impl Arena {
     /// One product, on the contender's stream.
     fn launch(&mut self, contender: &Contender, shape: [usize; 3], call: usize) -> Result<(), Failure> {
         let [m, n, k] = shape;
-        let set = call % sets(shape);
+        let set = call % sets::<P>(shape);
         let address = self.output(set, shape)?.device_address();
         let (x, w) = (self.x.matrix(set, [m, k])?, self.w.matrix(set, [n, k])?);
         let addresses = [x.device_address(), w.device_address(), address];
         match (contender, &self.lt) {
-            (Contender::Ex, _) => return self.blas.gemm_nt(addresses, shape),
+            (Contender::Ex, _) => return self.blas.gemm_nt(P::CLASS, addresses, shape),
             (Contender::Lt(plan), Some(lt)) => return lt.run(plan, addresses),
             _ => {}
         }
         let start = set * m * n;
         let y = self.y.view_mut().slice(0, start..start + m * n)?.reshape(&[m, n])?;
+        let options = P::options(&self.one);
         let done = match contender {
             Contender::Config(config) => {
-                gemm_with(x, w, y, GemmOptions::new(), *config, &mut self.workspace, &self.stream)
+                gemm_with(x, w, y, options, *config, &mut self.workspace, &self.stream)
             }
-            _ => gemm_in(x, w, y, GemmOptions::new(), &mut self.workspace, &self.stream),
+            _ => gemm_in(x, w, y, options, &mut self.workspace, &self.stream),
         };
         done.map_err(|e| Failure(e.to_string()))
     }
@@ -240,7 +255,7 @@ type Sample = (usize, f64, f64);
 
 impl Samples {
     /// 8 rows × 40 columns, the first and last of both and others in between at odd distances.
-    fn of(arena: &Arena, [m, n, k]: [usize; 3]) -> Samples {
+    fn of<P: Precision>(arena: &Arena<P>, [m, n, k]: [usize; 3]) -> Samples {
         let spread = |len: usize, count: usize| {
             let mut at: Vec<usize> = (0..count).map(|i| i * (len - 1) / (count - 1).max(1)).collect();
             at.dedup();
@@ -251,14 +266,14 @@ impl Samples {
         let rows = rows.into_iter().map(|row| {
             let x = arena.x.row(row, k);
             let elements = cols.iter().zip(&ws).map(|(&col, w)| {
-                let (mut sum, mut size) = (0.0, 0.0);
+                let (mut sum, mut size, mut largest) = (0.0f64, 0.0, 0.0);
                 for (x, w) in x.iter().zip(w) {
                     sum += x * w;
                     size += (x * w).abs();
+                    largest = f64::max(largest, f64::max(sum.abs(), (x * w).abs()));
                 }
-                // γ(K) of sums in f32, whose order is not known, and one rounding to 8 bits.
-                let computed = size * (k as f64 + 4.0) * 2f64.powi(-24);
-                (col, sum, computed + (sum.abs() + computed) * 2f64.powi(-8))
+                let computed = P::sum_error(k, largest, size);
+                (col, sum, computed + (sum.abs() + computed) * P::ROUNDING)
             });
             (row, elements.collect())
         });
@@ -269,6 +284,7 @@ impl Samples {
 /// One line of the table.
 struct Row {
     shape: [usize; 3],
+    bytes: usize,
     config: String,
     /// Milliseconds of cuBLAS, of what `gemm_in` chooses, and of the best config.
     peer: f64,
@@ -286,9 +302,13 @@ impl Row {
         self.peer / self.best.as_ref().map_or(self.ours, |best| best.1.min(self.ours))
     }
 
+    fn gbps(&self, ms: f64) -> f64 {
+        self.bytes as f64 / ms / 1e6
+    }
+
     fn print(&self) {
         let [m, n, k] = self.shape;
-        let rate = |ms: f64| if m >= 128 { tflops(self.shape, ms) } else { gbps(self.shape, ms) };
+        let rate = |ms: f64| if m >= 128 { tflops(self.shape, ms) } else { self.gbps(ms) };
         let unit = if m >= 128 { "TFLOP/s" } else { "GB/s" };
         print!(
             "{:<18} {:>9.2} µs {:>7.0} {unit:<7} {:>6.3}×  {} ({} {:.2} µs, {:.0})",
@@ -320,7 +340,7 @@ impl Row {
             self.peer,
             self.ratio(),
             tflops(self.shape, self.ours),
-            gbps(self.shape, self.ours),
+            self.gbps(self.ours),
         )
     }
 }
@@ -329,16 +349,44 @@ fn tflops([m, n, k]: [usize; 3], ms: f64) -> f64 {
     2.0 * (m * n) as f64 * k as f64 / ms / 1e9
 }
 
-fn gbps([m, n, k]: [usize; 3], ms: f64) -> f64 {
-    2.0 * (m * k + n * k + m * n) as f64 / ms / 1e6
-}
-
 /// Runs the comparison; prints a line a shape as it goes, and writes what there is to `json` at the end, also after a failure.
 pub fn run(device: &Device, options: &Options, json: Option<&str>) -> Result<(), Failure> {
+    type Comparison = fn(&Device, &Options) -> Result<(String, Vec<String>), Failure>;
+    let all: [(&str, Comparison); 4] = [
+        (Bf16::NAME, run_in::<Bf16>),
+        (F8::NAME, run_in::<F8>),
+        (I8::NAME, run_in::<I8>),
+        (Tf32::NAME, run_in::<Tf32>),
+    ];
+    let asked = |name: &str| options.precision == "all" || options.precision == name;
+    let (mut texts, mut failures) = (Vec::new(), Vec::new());
+    for (_, compare) in all.into_iter().filter(|(name, _)| asked(name)) {
+        let (text, failed) = compare(device, options)?;
+        texts.push(text);
+        failures.extend(failed);
+    }
+    if texts.is_empty() {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        return Err(Failure(format!(
+            "no precision {}: there are {}, and all",
+            options.precision,
+            names.join(", ")
+        )));
+    }
+    if let Some(path) = json {
+        let text = format!("[\n{}]\n", texts.join(",\n"));
+        std::fs::write(path, text).map_err(|e| Failure(format!("{path}: {e}")))?;
+    }
+    if failures.is_empty() { Ok(()) } else { Err(Failure(failures.join("\n"))) }
+}
+
+/// The comparison in one precision: its JSON, and what failed.
+fn run_in<P: Precision>(device: &Device, options: &Options) -> Result<(String, Vec<String>), Failure> {
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let shapes: Vec<_> =
         shapes().into_iter().filter(|s| options.rows.is_none_or(|rows| s[0] == rows)).collect();
-    let mut arena = Arena::new(device, &shapes)?;
+    let mut arena = Arena::<P>::new(device, &shapes)?;
+    println!("{}:", P::NAME);
     if arena.lt.is_none() {
         println!("there is no cuBLASLt here: cuBLAS is cublasGemmEx alone");
     }
@@ -361,25 +409,24 @@ pub fn run(device: &Device, options: &Options, json: Option<&str>) -> Result<(),
         let best = if options.space { format!(", best configs {best:.3}×") } else { String::new() };
         println!("geometric mean of {count:>2} shapes, {name:<12} {mean:.3}×{best}");
     }
-    if let Some(path) = json {
-        let text = to_json(device, &rows, &means, &failures);
-        std::fs::write(path, text).map_err(|e| Failure(format!("{path}: {e}")))?;
-    }
-    if failures.is_empty() { Ok(()) } else { Err(Failure(failures.join("\n"))) }
+    Ok((to_json(device, P::NAME, &rows, &means, &failures), failures))
 }
 
-fn measure(
-    arena: &mut Arena,
+fn measure<P: Precision>(
+    arena: &mut Arena<P>,
     shape: [usize; 3],
     space: bool,
     failures: &mut Vec<String>,
 ) -> Result<Row, Failure> {
     let class = DeviceClass::of(&arena.device);
-    let problem = Problem::dense(shape, Class::Half);
+    let problem = Problem::dense(shape, P::CLASS);
     let chosen = Config::choose(&problem, true, class);
-    let mut contenders = vec![Contender::Ours, Contender::Ex];
+    let mut contenders = vec![Contender::Ours];
+    if P::CLASS != Class::Float8 {
+        contenders.push(Contender::Ex);
+    }
     if let Some(lt) = &arena.lt {
-        contenders.push(Contender::Lt(lt.plan(shape)?));
+        contenders.push(Contender::Lt(lt.plan(P::CLASS, shape)?));
     }
     if space {
         contenders.extend(Config::candidates(&problem, class).into_iter().map(Contender::Config));
@@ -425,7 +472,8 @@ fn measure(
     }
     match (peer, ours) {
         (Some((peer_name, peer)), Some(ours)) => {
-            Ok(Row { shape, config: config_name(chosen), peer, peer_name, ours, best })
+            let (bytes, config) = (bytes::<P>(shape), config_name(chosen));
+            Ok(Row { shape, bytes, config, peer, peer_name, ours, best })
         }
         _ => Err(Failure("nothing to compare".into())),
     }
@@ -458,12 +506,15 @@ fn means(rows: &[Row]) -> Vec<(String, usize, f64, f64)> {
 
 fn to_json(
     device: &Device,
+    precision: &str,
     rows: &[Row],
     means: &[(String, usize, f64, f64)],
     failures: &[String],
 ) -> String {
-    let mut text =
-        format!("{{\"device\": \"{}\", \"type\": \"bf16\", \"shapes\": [\n", device.properties().model);
+    let mut text = format!(
+        "{{\"device\": \"{}\", \"type\": \"{precision}\", \"shapes\": [\n",
+        device.properties().model
+    );
     text += &rows.iter().map(Row::to_json).collect::<Vec<_>>().join(",\n");
     text += "\n], \"means\": [\n";
     let mean = |(name, count, mean, best): &(String, usize, f64, f64)| {

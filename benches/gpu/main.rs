@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench gpu --features jit`, or from the bundle (`cargo xtask bundle`) on a machine with neither Rust nor LLVM.
 //! Options: `--json FILE`; `--gemm` runs the comparison of matrix products alone (`gemm.rs`), with `--gemm-space` every config of it, with
-//! `--gemm-rows M` the shapes of so many rows only, with `--gemm-seconds N` for so long at most (240). Without a GPU it says so and ends with success.
+//! `--gemm-rows M` the shapes of so many rows only, with `--gemm-type T` for T of bf16, f8e4m3, i8, tf32, or all (bf16), with `--gemm-seconds N` for so long at
+//! most (240, of each type). Without a GPU it says so and ends with success.
 //!
 //! How it measures: inputs are random and rotated, so that every call reads memory and not the L2; candidates are interleaved (one round
 //! times each once); a round is timed by events over several calls; the figure is the median of 9 rounds. Every result is
@@ -15,6 +16,7 @@ mod cublas;
 mod cublaslt;
 mod driver;
 mod gemm;
+mod precision;
 mod timing;
 
 #[allow(dead_code)]
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
             space: has("--gemm-space"),
             rows: number("--gemm-rows"),
             seconds: number("--gemm-seconds").unwrap_or(240) as u64,
+            precision: value("--gemm-type").map_or_else(|| "bf16".to_owned(), String::clone),
         };
         return match gemm::run(&device, &options, json.map(String::as_str)) {
             Ok(()) => ExitCode::SUCCESS,

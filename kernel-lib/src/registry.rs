@@ -100,12 +100,12 @@ pub fn all_kernels() -> Vec<Entry> {
         crate::attention::merge::config::entry(),
         crate::embedding::config::entry(),
         crate::embedding::config::entry_quantized(),
-        crate::gemm::config::entry(),
         crate::residual_add::config::entry(),
         crate::rms_norm::config::entry(),
         crate::sampling::config::entry(),
         crate::swiglu::config::entry(),
     ];
+    all.extend(crate::gemm::config::entries());
     all.extend(crate::quant_gemm::config::entries());
     all.extend(crate::rotary::config::entries());
     all

@@ -1,11 +1,13 @@
 //! Configs of the matrix product.
 
+use tegula::Diagnostics;
+use tegula::ir::kernel::Kernel;
 use tegula::prelude::{Element, WarpSpecialize, bf16, f8e4m3, f8e5m2, f16};
 
 use super::element::{Class, Factor, Rounded};
-use super::epilogue::Keep;
+use super::epilogue::{Activate, Keep};
 use super::options::Numerics;
-use super::{hopper, kernel};
+use super::{fused, hopper, kernel};
 use crate::DeviceClass;
 use crate::registry::{Entry, Variant};
 
@@ -67,11 +69,36 @@ impl Config {
     }
 }
 
+/// Which function a config is chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One product.
+    Single,
+    /// So many of one shape.
+    Batched(usize),
+    /// Two with the same x, a tile of each at a time.
+    Gated,
+    /// One whose columns are divided among outputs.
+    Split,
+}
+
+impl Form {
+    /// How many products there are, each with tiles of its own.
+    pub fn batch(self) -> usize {
+        if let Form::Batched(batch) = self { batch } else { 1 }
+    }
+
+    /// Matrices of weights that a tile is computed with.
+    pub fn matrices(self) -> usize {
+        if self == Form::Gated { 2 } else { 1 }
+    }
+}
+
 /// What a config is chosen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How many products.
-    pub batch: usize,
+    /// Which function.
+    pub form: Form,
     /// Rows of x and y.
     pub m: usize,
     /// Columns of y: rows of the weights.
@@ -83,13 +110,17 @@ pub struct Problem {
     /// Do tensor copies bring x and the weights to where the tensor cores read them? They want 16-byte aligned starts and rows, and elements along K next to
     /// each other unless they have 16 bits.
     pub tensor_copies: bool,
+    /// Do the elements of a column of y lie next to each other, instead of those of a row? It is stored best by those who compute yᵀ.
+    pub by_columns: bool,
+    /// Do those of x?
+    pub x_by_columns: bool,
 }
 
 impl Problem {
     /// Of dense matrices.
     pub fn dense([m, n, k]: [usize; 3], class: Class) -> Problem {
         let tensor_copies = (k * class.bits() as usize).is_multiple_of(128);
-        Problem { batch: 1, m, n, k, class, tensor_copies }
+        Problem { form: Form::Single, m, n, k, class, tensor_copies, by_columns: false, x_by_columns: false }
     }
 }
 
@@ -119,23 +150,29 @@ impl Config {
 
     /// The config for y\[m, n\] = x\[m, k\] · wᵀ; `split`: may several programs share a tile, for which they need memory?
     pub fn choose(problem: &Problem, split: bool, device: DeviceClass) -> Config {
-        let &Problem { m, k, class, .. } = problem;
-        match device {
+        let &Problem { form, m, k, class, .. } = problem;
+        let config = match device {
             DeviceClass::Host { .. } => Config::for_host(m, k),
             // Tensor cores take 16 rows at a time, most of them padding here, but beyond 4 rows the elementwise products are the limit.
             // f32 has no tensor cores to be compared with.
             DeviceClass::Gpu { multiprocessors, .. } => {
+                let fused = matches!(form, Form::Gated | Form::Split);
                 let hopper = || hopper::choose(problem, split, multiprocessors);
-                if m <= if class.bits() == 32 { MAX_GEMV_ROWS } else { 4 } {
+                if m <= if class.bits() == 32 { MAX_GEMV_ROWS } else { 4 } && !fused {
                     Config::gemv(problem, multiprocessors)
                 } else if let Some(config) =
-                    (device.is_hopper() && (split || m > MMA_ROWS)).then(hopper).flatten()
+                    (device.is_hopper() && (split || fused || m > MMA_ROWS)).then(hopper).flatten()
                 {
                     config
                 } else {
                     Config::tiled(problem, device)
                 }
             }
+        };
+        match form {
+            // These are the persistent kernel, with other views.
+            Form::Gated | Form::Split => Config { algorithm: Algorithm::Persistent, ..config },
+            Form::Single | Form::Batched(_) => config,
         }
     }
 
@@ -151,7 +188,7 @@ impl Config {
     /// Few rows: as much of K as fits in one step, so that all loads of a program are under way together; and few columns, so that
     /// there are programs for all multiprocessors. Where N is small, the lanes and warps of a program split K.
     fn gemv(problem: &Problem, multiprocessors: u32) -> Config {
-        let &Problem { batch, m, n, k, class, .. } = problem;
+        let &Problem { form, m, n, k, class, .. } = problem;
         let bits = class.bits();
         let rows = m.next_power_of_two();
         // A warp reads 32 pieces of 16 bytes of a row.
@@ -164,7 +201,7 @@ impl Config {
         let most = (per_thread * threads / block_k).max(1);
         let enough = 2 * multiprocessors as usize;
         let mut block_n = most.min(16);
-        while block_n > 1 && batch * n.div_ceil(block_n) < enough {
+        while block_n > 1 && form.batch() * n.div_ceil(block_n) < enough {
             block_n /= 2;
         }
         Config { algorithm: Algorithm::Gemv, rows, block_n, block_k, num_warps, ..Config::PLAIN }
@@ -172,12 +209,14 @@ impl Config {
 
     /// Many rows: the largest tiles that still give every multiprocessor one.
     fn tiled(problem: &Problem, device: DeviceClass) -> Config {
-        let &Problem { batch, m, n, class, .. } = problem;
+        let &Problem { form, class, by_columns: swap, .. } = problem;
+        let (m, n) = if swap { (problem.n, problem.m) } else { (problem.m, problem.n) };
         let (compute, multiprocessors) = match device {
             DeviceClass::Gpu { compute, multiprocessors } => (compute, multiprocessors),
             DeviceClass::Host { threads } => (0, threads),
         };
-        let narrow = class.bits() == 32 || !class.has_tensor_cores(compute);
+        // With two matrices a thread has twice the sums.
+        let narrow = class.bits() == 32 || !class.has_tensor_cores(compute) || form == Form::Gated;
         let shapes: &[(usize, usize)] = if narrow {
             // Without tensor cores a thread holds 4 × 4 sums.
             &[(64, 64), (32, 64), (16, 64)]
@@ -186,7 +225,7 @@ impl Config {
         };
         let fits = |&&(rows, block_n): &&(usize, usize)| {
             (rows <= m.next_power_of_two())
-                && batch * m.div_ceil(rows) * n.div_ceil(block_n) >= multiprocessors as usize
+                && form.batch() * m.div_ceil(rows) * n.div_ceil(block_n) >= multiprocessors as usize
         };
         // Without enough tiles of any size: the smallest that does not waste half of its rows.
         let smallest =
@@ -194,7 +233,7 @@ impl Config {
         let &(rows, block_n) = shapes.iter().find(fits).unwrap_or_else(smallest);
         // Large tiles need their registers for sums, and have enough to do between two barriers with a shallow step.
         let block_k = if narrow || rows * block_n == 128 * 128 { 32 } else { 64 };
-        Config { rows, block_n, block_k, swizzle: 8, num_warps: 4, num_stages: 4, ..Config::PLAIN }
+        Config { rows, block_n, block_k, swizzle: 8, num_warps: 4, num_stages: 4, swap, ..Config::PLAIN }
     }
 
     /// The config for a launch that stores `output_bits` wide elements. Beside the sums of a tile of 128 × 128 there are no registers
@@ -212,7 +251,7 @@ impl Config {
 
     /// The same with at most 64 sums a thread: tiles of half the columns, or twice the warps instead of two groups.
     fn with_fewer_sums(self) -> Config {
-        if self.rows * self.block_n / (32 * self.num_warps as usize) <= 64 {
+        if self.sums(Form::Single) <= 64 {
             self
         } else if self.warp_specialize == WarpSpecialize::PingPong {
             Config { warp_specialize: WarpSpecialize::Cooperative, num_warps: 2 * self.num_warps, ..self }
@@ -238,7 +277,7 @@ impl Config {
             }
         }
         if device.is_hopper() && problem.tensor_copies {
-            all.extend(hopper::space(problem.class, problem.k));
+            all.extend(hopper::candidates(problem).map(|(config, _)| config));
         }
         let mut legal: Vec<Config> = Vec::new();
         for config in all {
@@ -259,12 +298,13 @@ impl Config {
     }
 
     /// What the choice gives for the shapes that [`shapes`] lists.
-    pub fn space(class: Class) -> Vec<Config> {
+    pub fn space(form: Form, class: Class) -> Vec<Config> {
         let mut space: Vec<Config> = Vec::new();
         for device in [DeviceClass::H200, DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
             for [m, n, k] in shapes() {
                 for split in [false, true] {
-                    let config = Config::choose(&Problem::dense([m, n, k], class), split, device);
+                    let problem = Problem { form, ..Problem::dense([m, n, k], class) };
+                    let config = Config::choose(&problem, split, device);
                     if !space.contains(&config) {
                         space.push(config);
                     }
@@ -295,43 +335,74 @@ pub fn shapes() -> impl Iterator<Item = [usize; 3]> {
 }
 
 /// What the registry lists.
-pub fn entry() -> Entry {
-    let mut variants = Vec::new();
-    variants_of::<f32, f32>("f32, f32", &mut variants);
-    variants_of::<f16, f16>("f16, f16", &mut variants);
-    variants_of::<f16, f32>("f16, f32", &mut variants);
-    variants_of::<bf16, bf16>("bf16, bf16", &mut variants);
-    variants_of::<bf16, f32>("bf16, f32", &mut variants);
-    variants_of::<f8e4m3, bf16>("f8e4m3, bf16", &mut variants);
-    variants_of::<f8e4m3, f32>("f8e4m3, f32", &mut variants);
-    variants_of::<f8e5m2, bf16>("f8e5m2, bf16", &mut variants);
-    variants_of::<i8, bf16>("i8, bf16", &mut variants);
-    variants_of::<i8, i32>("i8, i32", &mut variants);
-    Entry { name: "gemm", variants }
+pub fn entries() -> [Entry; 4] {
+    let mut entries =
+        ["gemm", "gemm_batched", "gemm_gated", "gemm_split"].map(|name| Entry { name, variants: Vec::new() });
+    variants_of::<f32, f32>("f32, f32", &mut entries);
+    variants_of::<f16, f16>("f16, f16", &mut entries);
+    variants_of::<f16, f32>("f16, f32", &mut entries);
+    variants_of::<bf16, bf16>("bf16, bf16", &mut entries);
+    variants_of::<bf16, f32>("bf16, f32", &mut entries);
+    variants_of::<f8e4m3, bf16>("f8e4m3, bf16", &mut entries);
+    variants_of::<f8e4m3, f32>("f8e4m3, f32", &mut entries);
+    variants_of::<f8e5m2, bf16>("f8e5m2, bf16", &mut entries);
+    variants_of::<i8, bf16>("i8, bf16", &mut entries);
+    variants_of::<i8, i32>("i8, i32", &mut entries);
+    entries
 }
 
-fn variants_of<T: Factor, O: Rounded>(types: &str, variants: &mut Vec<Variant>) {
+fn variants_of<T: Factor, O: Rounded>(types: &str, [single, batched, gated, split]: &mut [Entry; 4]) {
     for numerics in Numerics::space(T::CLASS) {
         let class = numerics.class::<T>();
-        let mut space: Vec<Config> = Vec::new();
-        // All that there is for Hopper without an epilogue, or with that of its class; with another, what is chosen.
+        // What is usual of a class, for which there is all of Hopper's space; with other numerics, what is chosen.
         let usual = numerics.usual(class) && !(class == Class::Float8 && O::ELEM == f32::ELEM);
-        let hopper = hopper::space(class, usize::MAX).filter(|_| usual);
-        for config in Config::space(class).into_iter().chain(hopper) {
-            let config = config.with_epilogue(O::ELEM.bits(), numerics);
-            if !(space.contains(&config) || numerics.tf32 && config.algorithm == Algorithm::Gemv) {
-                space.push(config);
-            }
-        }
-        variants.extend(space.into_iter().map(|config| {
-            Variant::new(types, (config, numerics), move || match config.algorithm {
-                Algorithm::Tiled => kernel::tiled::<T, O, O::Added, Keep, 2>::stage(config, numerics, Keep),
-                Algorithm::Persistent => {
-                    kernel::persistent::<T, O, O::Added, Keep, 2>::stage(config, numerics, Keep)
+        let space = |form| {
+            let mut space: Vec<Config> = Vec::new();
+            let hopper = hopper::space(class, usize::MAX).filter(|_| usual && form == Form::Single);
+            for config in Config::space(form, class).into_iter().chain(hopper) {
+                let config = config.with_epilogue(O::ELEM.bits(), numerics);
+                if !(space.contains(&config) || numerics.tf32 && config.algorithm == Algorithm::Gemv) {
+                    space.push(config);
                 }
-                Algorithm::StreamK => kernel::stream_k::<T, O, O::Added, Keep>::stage(config, numerics, Keep),
-                Algorithm::Gemv => kernel::gemv::<T, O, O::Added, Keep, 2>::stage(config, numerics, Keep),
+            }
+            space
+        };
+        single.variants.extend(space(Form::Single).into_iter().map(|config| {
+            Variant::new(types, (config, numerics), move || staged::<T, O, 2>(config, numerics))
+        }));
+        // Functions of several matrices or outputs: with what is usual, for results as wide as usual.
+        if !(usual || numerics == Numerics::PLAIN && class == Class::F32)
+            || T::ELEM != O::ELEM && class == Class::Half
+        {
+            continue;
+        }
+        // Any number of products that is not 1: the choice depends on how many tiles there are in all.
+        batched.variants.extend(space(Form::Batched(8)).into_iter().map(|config| {
+            Variant::new(types, (config, numerics), move || staged::<T, O, 3>(config, numerics))
+        }));
+        let silu = (Keep, Activate::Silu);
+        let numerics_of_two = Numerics { up_scale: numerics.w_scale, ..numerics };
+        gated.variants.extend(space(Form::Gated).into_iter().map(|config| {
+            Variant::new(types, (config, numerics_of_two, silu), move || {
+                fused::gated::<T, O, (Keep, Activate)>::stage(config, numerics_of_two, silu)
             })
         }));
+        split.variants.extend(space(Form::Split).into_iter().map(|config| {
+            Variant::new(types, (config, numerics), move || {
+                fused::split::<T, O, O::Added, Keep>::stage(config, numerics, Keep)
+            })
+        }));
+    }
+}
+
+fn staged<T: Factor, O: Rounded, const R: usize>(
+    config: Config,
+    numerics: Numerics,
+) -> Result<Kernel, Diagnostics> {
+    match config.algorithm {
+        Algorithm::Tiled => kernel::tiled::<T, O, O::Added, Keep, R>::stage(config, numerics, Keep),
+        Algorithm::Persistent => kernel::persistent::<T, O, O::Added, Keep, R>::stage(config, numerics, Keep),
+        Algorithm::StreamK => kernel::stream_k::<T, O, O::Added, Keep>::stage(config, numerics, Keep),
+        Algorithm::Gemv => kernel::gemv::<T, O, O::Added, Keep, R>::stage(config, numerics, Keep),
     }
 }

@@ -7,7 +7,7 @@
 use tegula::ir::target::GpuFeatures;
 use tegula::prelude::WarpSpecialize;
 
-use super::config::{Algorithm, Config, Problem};
+use super::config::{Algorithm, Config, Form, Problem};
 use super::element::Class;
 
 /// A tile, and how fast tensor cores go through it when there are enough, as a part of the fastest.
@@ -20,11 +20,12 @@ struct Tile {
     speed: f64,
     warp_specialize: WarpSpecialize,
     swap: bool,
+    cluster: u32,
 }
 
 const fn cooperative(rows: usize, block_n: usize, num_warps: u32, speed: f64) -> Tile {
     let warp_specialize = WarpSpecialize::Cooperative;
-    Tile { rows, block_n, step_bytes: 128, num_warps, speed, warp_specialize, swap: false }
+    Tile { rows, block_n, step_bytes: 128, num_warps, speed, warp_specialize, swap: false, cluster: 1 }
 }
 
 const fn ping_pong(rows: usize, block_n: usize, speed: f64) -> Tile {
@@ -36,9 +37,16 @@ const fn swapped(rows: usize, block_n: usize, step_bytes: usize, speed: f64) -> 
     Tile { swap: true, step_bytes, ..cooperative(rows, block_n, rows as u32 / 16, speed) }
 }
 
-/// From the largest to the smallest.
+/// A tile for two CTAs, each of which has half of its rows, and gets half of the weights from the other.
+const fn by_two(tile: Tile) -> Tile {
+    Tile { rows: 2 * tile.rows, cluster: 2, ..tile }
+}
+
+/// From the largest to the smallest; clusters last.
 const TILES: &[Tile] = &[
     ping_pong(128, 128, 1.0),
+    // For results that lie column by column.
+    Tile { swap: true, ..ping_pong(128, 128, 1.0) },
     cooperative(128, 256, 8, 0.97),
     cooperative(128, 128, 8, 0.95),
     cooperative(64, 256, 4, 0.93),
@@ -56,12 +64,17 @@ const TILES: &[Tile] = &[
     swapped(128, 8, 256, 0.25),
     swapped(64, 8, 256, 0.25),
     swapped(64, 8, 512, 0.25),
+    by_two(ping_pong(128, 128, 1.0)),
+    by_two(cooperative(128, 256, 8, 0.97)),
+    by_two(cooperative(128, 128, 8, 0.95)),
 ];
 
 /// Rows of tiles that are gone through together: with 132 programs, about as many columns of tiles as rows are at work at a time.
 const SWIZZLE: usize = 8;
 /// The most slots of a ring: what is in flight covers the latency long before.
 const MOST_STAGES: usize = 12;
+/// The most sums of a thread: beside more there are no registers for what becomes of them.
+const MOST_SUMS: usize = 128;
 /// The least steps along K: a ring of fewer slots than two would not overlap anything.
 const LEAST_STEPS: usize = 2;
 
@@ -70,11 +83,12 @@ impl Tile {
     /// those of others.
     fn is_shared(&self) -> bool {
         let sums = self.rows * self.block_n / (32 * self.num_warps as usize);
-        self.warp_specialize != WarpSpecialize::PingPong && sums <= 64
+        self.warp_specialize != WarpSpecialize::PingPong && self.cluster == 1 && sums <= 64
     }
 
-    /// As a config, with as many stages as fit beside the buffers that stores go through, and as K has; `None` if K has too few.
-    fn config(&self, algorithm: Algorithm, class: Class, k: usize) -> Option<Config> {
+    /// As a config, with as many stages as fit beside the buffers that stores go through, and as K has; `None` if K has too few, or a thread too few registers.
+    fn config(&self, algorithm: Algorithm, problem: &Problem) -> Option<Config> {
+        let &Problem { form, k, class, .. } = problem;
         let block_k = self.step_bytes * 8 / class.bits() as usize;
         let config = Config {
             algorithm,
@@ -86,27 +100,39 @@ impl Tile {
             num_stages: 0,
             warp_specialize: self.warp_specialize,
             swap: self.swap,
-            cluster: 1,
+            cluster: self.cluster,
         };
-        let room = GpuFeatures::SM_90.max_shared_bytes as usize - config.shared_bytes(class);
-        let fit = room / ((self.rows + self.block_n) * self.step_bytes);
+        if config.sums(form) > MOST_SUMS {
+            return None;
+        }
+        let room = GpuFeatures::SM_90.max_shared_bytes as usize - config.shared_bytes(form, class);
+        let fit = room / config.stage_bytes(form, class);
         let num_stages = fit.min(MOST_STAGES).min(k / block_k);
         (num_stages >= LEAST_STEPS).then_some(Config { num_stages: num_stages as u32, ..config })
     }
 }
 
-/// All configs for such operands, with rings as deep as K allows; none for IEEE f32.
+/// All configs of single products of such operands, with rings as deep as K allows; none for IEEE f32.
 pub fn space(class: Class, k: usize) -> impl Iterator<Item = Config> {
-    candidates(class, k).map(|(config, _)| config)
+    space_of(Form::Single, class, k)
 }
 
-fn candidates(class: Class, k: usize) -> impl Iterator<Item = (Config, f64)> {
-    let tiles = if class == Class::F32 { &[] } else { TILES };
-    tiles.iter().flat_map(move |tile| {
+/// The same for another form.
+pub fn space_of(form: Form, class: Class, k: usize) -> impl Iterator<Item = Config> {
+    let problem = Problem { form, k, ..Problem::dense([0; 3], class) };
+    candidates(&problem).collect::<Vec<_>>().into_iter().map(|(config, _)| config)
+}
+
+/// The configs for a problem, with the speed of their tiles.
+pub(super) fn candidates(problem: &Problem) -> impl Iterator<Item = (Config, f64)> {
+    let tiles = if problem.class == Class::F32 { &[] } else { TILES };
+    let shared = problem.form == Form::Single;
+    let clusters = matches!(problem.form, Form::Single | Form::Batched(_));
+    tiles.iter().filter(move |tile| tile.cluster == 1 || clusters).flat_map(move |tile| {
         [Algorithm::Persistent, Algorithm::StreamK]
             .into_iter()
-            .filter(|&a| a == Algorithm::Persistent || tile.is_shared())
-            .filter_map(move |a| Some((tile.config(a, class, k)?, tile.speed)))
+            .filter(move |&a| a == Algorithm::Persistent || shared && tile.is_shared())
+            .filter_map(move |a| Some((tile.config(a, problem)?, tile.speed)))
     })
 }
 
@@ -130,11 +156,11 @@ const STREAM_K_STEP: f64 = 2.2;
 
 /// What a config takes for a product, in microseconds.
 fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) -> f64 {
-    let &Problem { batch, m, n, k, class, .. } = problem;
-    let bytes = class.bits() as f64 / 8.0;
+    let &Problem { form, m, n, k, class, .. } = problem;
+    let (batch, matrices, bytes) = (form.batch(), form.matrices(), class.bits() as f64 / 8.0);
     let (steps, tiles) = (k.div_ceil(config.block_k), batch * config.tiles(m, n));
-    let operands = (config.rows + config.block_n) as f64 * config.block_k as f64 * bytes;
-    let products = (config.rows * config.block_n * config.block_k) as f64;
+    let operands = config.stage_bytes(form, class) as f64;
+    let products = (matrices * config.rows * config.block_n * config.block_k) as f64;
     let step = f64::max(products * bytes / 2.0 / (RATE * speed), operands / LOAD_RATE);
     let partials = 2.0 * (config.rows * config.block_n * 4) as f64;
     let (mine, exchange) = match config.algorithm {
@@ -145,10 +171,13 @@ fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) 
         _ => ((tiles.div_ceil(multiprocessors) * steps) as f64, 0.0),
     };
     let programs = config.programs(batch, [m, n, k], multiprocessors) as f64;
-    let memory =
-        (batch * (m * k + n * k + m * n)) as f64 * bytes / f64::min(MEMORY_RATE, programs * OWN_MEMORY_RATE);
+    let rate = f64::min(MEMORY_RATE, programs * OWN_MEMORY_RATE);
+    let memory = (batch * (m * k + matrices * n * k + m * n)) as f64 * bytes / rate;
+    // Columns that are stored row by row take a sector of 32 bytes for 16, where eight lanes have neighbours.
+    let against = problem.by_columns && !config.swap;
+    let scattered = if against { (batch * m * n) as f64 * bytes / rate } else { 0.0 };
     let reuse = (tiles * steps) as f64 * operands / REUSE_RATE;
-    f64::max(mine * step, memory) + reuse + exchange + LATENCY
+    f64::max(mine * step, memory) + reuse + scattered + exchange + LATENCY
 }
 
 /// The config with the least time; `None` if the tensor-copy engine does not take the operands, or K is too short for a pipeline. `split`: may
@@ -158,8 +187,10 @@ pub fn choose(problem: &Problem, split: bool, multiprocessors: u32) -> Option<Co
         return None;
     }
     let device = crate::DeviceClass::Gpu { multiprocessors, compute: 90 };
-    candidates(problem.class, problem.k)
-        .filter(|(config, _)| split && problem.batch == 1 || config.algorithm != Algorithm::StreamK)
+    candidates(problem)
+        // Which shapes gain from clusters is to be measured first.
+        .filter(|(config, _)| config.cluster == 1)
+        .filter(|(config, _)| split || config.algorithm != Algorithm::StreamK)
         .filter(|(config, _)| config.check(problem, device).is_ok())
         .map(|(config, speed)| (time(&config, speed, problem, multiprocessors as usize), config))
         .min_by(|a, b| a.0.total_cmp(&b.0))

@@ -8,69 +8,8 @@ use tegula::prelude::*;
 use super::config::Config;
 use super::element::{Factor, Rounded, Sum};
 use super::epilogue::{At, Epilogue};
-use super::options::{Numerics, Output, load_once, load_part, multiply};
-
-/// The factors as tensor cores take them, and the tiles of their product: x · wᵀ, or (w · xᵀ)ᵀ where `config.swap` is said.
-#[derive(Clone, Copy)]
-struct Product<T: Factor, const R: usize> {
-    x: View<T, R>,
-    w: View<T, R>,
-    config: Config,
-    numerics: Numerics,
-}
-
-impl<T: Factor, const R: usize> Product<T, R> {
-    /// How many tiles there are along both dimensions.
-    fn tiles(&self) -> [Scalar<i32>; 2] {
-        let Config { rows, block_n, swap, .. } = self.config;
-        let (a, b) = if swap { (self.w, self.x) } else { (self.x, self.w) };
-        [cdiv(a.dim(R - 2), rows).cast(), cdiv(b.dim(R - 2), block_n).cast()]
-    }
-
-    /// How many there are in all.
-    fn count(&self) -> Scalar<i32> {
-        let [down, across] = self.tiles();
-        if R == 3 { down * across * self.x.dim(0).cast::<i32>() } else { down * across }
-    }
-
-    fn depth(&self) -> Scalar<i32> {
-        self.x.dim(R - 1).cast()
-    }
-
-    /// Where in y the tile with this number begins. Tiles are numbered in groups of `config.swizzle` rows, so that programs that run together share
-    /// weights in the L2 cache.
-    fn place(&self, id: Scalar<i32>) -> At {
-        let Config { rows, block_n, swizzle, swap, .. } = self.config;
-        let [down, across] = self.tiles();
-        let (batch, id) =
-            if R == 3 { (Some(id / (down * across)), id % (down * across)) } else { (None, id) };
-        let (i, j) = swizzle2d(id / across, id % across, down, across, swizzle as i32);
-        let (i, j) = (i * rows as i32, j * block_n as i32);
-        if swap { At { batch, row: j, col: i } } else { At { batch, row: i, col: j } }
-    }
-
-    fn zeros(&self) -> Tile<T::Sum> {
-        zeros([self.config.rows, self.config.block_n])
-    }
-
-    /// One step along K.
-    fn step(&self, at: At, k: Scalar<i32>, sums: Tile<T::Sum>) -> Tile<T::Sum> {
-        let Config { rows, block_n, block_k, swap, .. } = self.config;
-        let x = |rows| load_part(self.x, At { col: k, ..at }, [rows, block_k]);
-        let w = |rows| load_part(self.w, At { row: at.col, col: k, ..at }, [rows, block_k]);
-        let (a, b) = if swap { (w(rows), x(block_n)) } else { (x(rows), w(block_n)) };
-        multiply(a, b.trans(), sums, self.numerics)
-    }
-
-    fn store<O: Rounded, E: Float, F: Epilogue>(
-        &self,
-        output: &Output<O, E, F, R>,
-        at: At,
-        sums: Tile<T::Sum>,
-    ) {
-        output.store(at, if self.config.swap { sums.trans() } else { sums });
-    }
-}
+use super::options::{Numerics, Output, Scales, load_once};
+use super::product::Product;
 
 /// y = x · wᵀ and what becomes of it, a tile of `config.rows` × `config.block_n` a program.  x: [.., m, k]; w: [.., n, k]; bias: `[n]`;
 /// residual, y: [.., m, n]; scales: `[1]`, or `[m]` of x and y and `[n]` of w.
@@ -88,9 +27,16 @@ pub fn tiled<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
     numerics: Numerics,
     epilogue: F,
 ) {
-    let product = Product { x, w, config, numerics };
-    let scales = Some([x_scale, w_scale, y_scale]);
-    let output = Output { bias, residual, scales, y, numerics, epilogue };
+    let product = Product { x, weights: vec![w], config, numerics };
+    let scales = Scales { x: x_scale, weights: vec![w_scale], y: y_scale };
+    let output = Output {
+        bias: Some(bias),
+        residual: Some(residual),
+        scales: Some(scales),
+        parts: vec![y],
+        numerics,
+        epilogue,
+    };
     let at = product.place(program_id(0));
     let mut sums = product.zeros();
     for k in (0..product.depth()).step_by(config.block_k) {
@@ -116,9 +62,16 @@ pub fn persistent<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
     numerics: Numerics,
     epilogue: F,
 ) {
-    let product = Product { x, w, config, numerics };
-    let scales = Some([x_scale, w_scale, y_scale]);
-    let output = Output { bias, residual, scales, y, numerics, epilogue };
+    let product = Product { x, weights: vec![w], config, numerics };
+    let scales = Scales { x: x_scale, weights: vec![w_scale], y: y_scale };
+    let output = Output {
+        bias: Some(bias),
+        residual: Some(residual),
+        scales: Some(scales),
+        parts: vec![y],
+        numerics,
+        epilogue,
+    };
     for id in tegula::prelude::persistent(product.count()) {
         let at = product.place(id);
         let mut sums = product.zeros();
@@ -151,9 +104,16 @@ pub fn stream_k<T: Factor, O: Rounded, E: Float, F: Epilogue>(
     numerics: Numerics,
     epilogue: F,
 ) {
-    let product = Product { x, w, config, numerics };
-    let scales = Some([x_scale, w_scale, y_scale]);
-    let output = Output { bias, residual, scales, y, numerics, epilogue };
+    let product = Product { x, weights: vec![w], config, numerics };
+    let scales = Scales { x: x_scale, weights: vec![w_scale], y: y_scale };
+    let output = Output {
+        bias: Some(bias),
+        residual: Some(residual),
+        scales: Some(scales),
+        parts: vec![y],
+        numerics,
+        epilogue,
+    };
     let steps = cdiv(x.dim(1), config.block_k).cast::<i32>();
     let (units, programs) = (product.count() * steps, num_programs(0));
     let begin = |program: Scalar<i32>| program * units / programs;
@@ -167,6 +127,7 @@ pub fn stream_k<T: Factor, O: Rounded, E: Float, F: Epilogue>(
         for step in range(from, to) {
             sums = product.step(at, step * config.block_k as i32, sums);
         }
+        let part = T::Sum::to_partial(sums[0]);
         if to - from == steps {
             product.store(&output, at, sums);
         } else {
@@ -174,19 +135,18 @@ pub fn stream_k<T: Factor, O: Rounded, E: Float, F: Epilogue>(
             let slot = |program: Scalar<i32>| {
                 program * 2 + select(begin(program).le(before), constant(1), constant(0))
             };
-            let part = T::Sum::to_partial(sums);
             partials.store([slot(program), constant(0), constant(0)], part.expand(0));
             let arrived = arrivals.base_ptr() + id;
             let (eldest, last) = (owner(before), owner(before + steps - 1));
             if atomic_add(arrived, 1) == last - eldest {
-                let mut sum = product.zeros();
+                let mut sum = zeros::<T::Sum>([config.rows, config.block_n]);
                 for program in range(eldest, last + 1) {
                     let part = partials
                         .load([slot(program), constant(0), constant(0)], [1, config.rows, config.block_n]);
                     sum += T::Sum::of_partial(part.reshape([config.rows, config.block_n]));
                 }
                 atomic_xchg_with(arrived, 0, AtomicOptions::new().relaxed());
-                product.store(&output, at, sum);
+                product.store(&output, at, vec![sum]);
             }
         }
     }
@@ -241,9 +201,16 @@ pub fn gemv<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
             *sum = T::multiply_add(row.load([0, k], [block_n, block_k]), ws, *sum);
         }
     }
-    let scales = Some([x_scale, w_scale, y_scale]);
-    let output = Output { bias, residual, scales, y, numerics, epilogue };
+    let scales = Scales { x: x_scale, weights: vec![w_scale], y: y_scale };
+    let output = Output {
+        bias: Some(bias),
+        residual: Some(residual),
+        scales: Some(scales),
+        parts: vec![y],
+        numerics,
+        epilogue,
+    };
     for (row, sum) in sums.into_iter().enumerate() {
-        output.store(At { batch, row: constant(row as i32), col }, sum.sum(1).expand(0));
+        output.store(At { batch, row: constant(row as i32), col }, &[sum.sum(1).expand(0)]);
     }
 }

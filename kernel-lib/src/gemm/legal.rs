@@ -4,7 +4,7 @@ use tegula::ir::analysis::wgmma;
 use tegula::ir::target::GpuFeatures;
 use tegula::prelude::WarpSpecialize;
 
-use super::config::{Algorithm, Config, Problem};
+use super::config::{Algorithm, Config, Form, Problem};
 use super::element::Class;
 use crate::DeviceClass;
 
@@ -50,6 +50,17 @@ impl Config {
                 );
             }
         }
+        let whole = match problem.form {
+            Form::Single => None,
+            Form::Batched(_) => (self.algorithm == Algorithm::StreamK).then_some("a batch"),
+            Form::Gated => (self.algorithm != Algorithm::Persistent).then_some("two matrices of weights"),
+            Form::Split => (self.algorithm != Algorithm::Persistent).then_some("several outputs"),
+        };
+        if let Some(whole) = whole {
+            let problem = format!("there is no {:?} of {whole}", self.algorithm);
+            return illegal(problem, "use `Algorithm::Persistent`");
+        }
+        self.check_cluster(problem, device)?;
         match self.algorithm {
             Algorithm::Gemv if self.rows < problem.m => illegal(
                 format!("{} rows a program, but `x` has {} rows", self.rows, problem.m),
@@ -61,6 +72,32 @@ impl Config {
             }
             Algorithm::Persistent => self.check_persistent(problem, device),
             Algorithm::Gemv | Algorithm::Tiled => Ok(()),
+        }
+    }
+
+    /// Clusters have 1 to 8 CTAs on every GPU that has them, and each CTA a multiprocessor.
+    fn check_cluster(&self, problem: &Problem, device: DeviceClass) -> Result<(), Illegal> {
+        let cluster = self.cluster;
+        if !(cluster.is_power_of_two() && cluster <= 8) {
+            return illegal(format!("a cluster of {cluster} CTAs, but there are 1, 2, 4 or 8"), "");
+        }
+        if cluster == 1 {
+            return Ok(());
+        }
+        if self.algorithm != Algorithm::Persistent
+            || self.warp_specialize == WarpSpecialize::Off
+            || !matches!(problem.form, Form::Single | Form::Batched(_))
+        {
+            let problem =
+                format!("a cluster of {cluster} CTAs, which only specialised `Algorithm::Persistent` has");
+            return illegal(problem, "use a cluster of 1");
+        }
+        match device {
+            DeviceClass::Gpu { multiprocessors, .. } if multiprocessors < cluster => {
+                let problem = format!("a cluster of {cluster} CTAs on {multiprocessors} multiprocessors");
+                illegal(problem, "use a cluster that divides them")
+            }
+            _ => Ok(()),
         }
     }
 
@@ -80,7 +117,7 @@ impl Config {
     }
 
     fn check_persistent(&self, problem: &Problem, device: DeviceClass) -> Result<(), Illegal> {
-        let tiles = self.tiles(problem.m, problem.n);
+        let tiles = self.tiles(problem.m, problem.n).saturating_mul(problem.form.batch());
         if tiles > i32::MAX as usize / 2 {
             return illegal(format!("{tiles} tiles, but they are numbered by an i32"), "use larger tiles");
         }
@@ -92,23 +129,34 @@ impl Config {
             let problem = format!("{} warps, but tensor cores are driven by groups of 4", self.num_warps);
             return illegal(problem, "");
         }
-        let least_rows = 16 * self.num_warps as usize;
+        let least_rows = 16 * (self.num_warps * self.cluster) as usize;
         if !self.rows.is_multiple_of(least_rows) {
             let problem =
-                format!("{} rows for {} warps, each of which takes 16 at a time", self.rows, self.num_warps);
+                format!("{} rows for {} warps, each of which takes 16 at a time", self.rows, least_rows / 16);
             return illegal(problem, "use more rows or fewer warps");
         }
-        let sums = self.rows * self.block_n / (32 * self.num_warps as usize);
+        let bytes = problem.class.bits() as usize / 8;
+        if !problem.tensor_copies {
+            let problem = "operands that tensor copies do not bring: starts and rows of multiples of 16 bytes are needed, along K but for 16-bit types".to_owned();
+            return illegal(problem, "use `Algorithm::Tiled`");
+        }
+        // The least swizzle is 32 bytes wide.
+        if self.swap && problem.x_by_columns && self.block_n * bytes < 32 {
+            let problem =
+                format!("{} rows of x, which lie by columns: tensor copies are of 16", self.block_n);
+            return illegal(problem, "use a larger block_n");
+        }
+        let sums = self.sums(problem.form);
         if sums > wgmma::MAX_SUMS as usize {
             let problem = format!("{sums} sums a thread, but there are registers for {}", wgmma::MAX_SUMS);
             return illegal(problem, "use smaller tiles or more warps");
         }
-        let bytes = problem.class.bits() as usize / 8;
         if !(self.block_k * bytes).is_multiple_of(32) {
             let problem = format!("block_k is {}, but an instruction takes {}", self.block_k, 32 / bytes);
             return illegal(problem, "");
         }
-        let (needed, most) = (self.shared_bytes(problem.class), GpuFeatures::SM_90.max_shared_bytes as usize);
+        let (needed, most) =
+            (self.shared_bytes(problem.form, problem.class), GpuFeatures::SM_90.max_shared_bytes as usize);
         if needed > most {
             let problem = format!("{needed} bytes of shared memory, but a CTA can have {most}");
             return illegal(problem, "use fewer stages or smaller tiles");
@@ -124,11 +172,22 @@ impl Config {
         Ok(())
     }
 
+    /// Sums of a thread.
+    pub(super) fn sums(&self, form: Form) -> usize {
+        form.matrices() * self.rows * self.block_n / (32 * (self.num_warps * self.cluster) as usize)
+    }
+
+    /// Bytes of the operands of a step along K, of a CTA.
+    pub(super) fn stage_bytes(&self, form: Form, class: Class) -> usize {
+        let (matrices, own) = (form.matrices(), self.rows / self.cluster as usize);
+        let rows = if self.swap { matrices * own + self.block_n } else { own + matrices * self.block_n };
+        rows * self.block_k * class.bits() as usize / 8
+    }
+
     /// Bytes of shared memory of the specialised kernel on such operands.
-    pub fn shared_bytes(&self, class: Class) -> usize {
+    pub fn shared_bytes(&self, form: Form, class: Class) -> usize {
         let groups = if self.warp_specialize == WarpSpecialize::PingPong { 2 } else { 1 };
-        let stage = (self.rows + self.block_n) * self.block_k * class.bits() as usize / 8;
         let warpgroups = groups * self.num_warps as usize / 4;
-        self.num_stages as usize * stage + warpgroups * STAGING + BARRIERS
+        self.num_stages as usize * self.stage_bytes(form, class) + warpgroups * STAGING + BARRIERS
     }
 }

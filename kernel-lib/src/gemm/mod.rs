@@ -10,6 +10,12 @@
 //! 8-bit floats, relative to the largest addend; others all 24.) Sums of i8 are exact below 2³¹, and converted to f32 for scales and whatever else is asked for: without
 //! it, i32 results are exact. The result is rounded once, when it is stored.
 //!
+//! Matrices may have any strides: transposed, with rows apart from each other, starting anywhere. On Hopper the fast way is for those that tensor copies take: 16-byte aligned starts and rows
+//! (of 16-bit types also columns); [`Problem::tensor_copies`](config::Problem::tensor_copies) says which. A result that lies column by column is computed transposed.
+//!
+//! [`gemm_batched`] multiplies many pairs of matrices, [`gemm_gated`] computes both projections of a gated unit and what becomes of them, and [`gemm_split`] stores
+//! the columns of a product in several tensors, each in one launch.
+//!
 //! What becomes of a product is said by [`GemmOptions`]: scales of tensors or rows, bias, an [`Epilogue`] (activations, or any closure), residual,
 //! accumulation, and the scale of a quantised result.
 //!
@@ -20,24 +26,26 @@
 pub mod config;
 pub mod element;
 pub mod epilogue;
+pub mod fused;
 pub mod hopper;
 pub mod kernel;
+mod launch;
 pub mod legal;
 pub mod options;
+mod product;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 pub mod workspace;
 
-use tegula::runtime::{LaunchError, Stream, TensorView, TensorViewMut};
+use tegula::runtime::{Stream, TensorView, TensorViewMut};
 
-use crate::check::Check;
-use crate::{DeviceClass, Error};
-use config::{Algorithm, Config, Problem};
+use crate::Error;
+use config::Config;
 pub use element::{Class, Factor, Rounded};
 pub use epilogue::{Activate, At, Epilogue, Keep, closure};
+use launch::Pick;
 pub use options::GemmOptions;
-use options::{Added, Numerics};
 pub use workspace::Workspace;
 
 /// y = x · wᵀ, and what `options` make of it.
@@ -65,9 +73,7 @@ where
     O: Rounded,
     F: Epilogue,
 {
-    let (x, w) = (x.into(), w.into());
-    let config = choose::<T, O>(x, w, options.numerics(), false, stream);
-    gemm_with(x, w, y, options, config, &mut Workspace::new(), stream)
+    launch::product::<T, O, F, 2>("gemm", x.into(), w.into(), y.into(), options, Pick::Chosen, stream)
 }
 
 /// [`gemm`] with memory for partial sums: faster where y has few tiles.
@@ -87,9 +93,8 @@ where
     O: Rounded,
     F: Epilogue,
 {
-    let (x, w) = (x.into(), w.into());
-    let config = choose::<T, O>(x, w, options.numerics(), true, stream);
-    gemm_with(x, w, y, options, config, workspace, stream)
+    let pick = Pick::Shared(workspace);
+    launch::product::<T, O, F, 2>("gemm", x.into(), w.into(), y.into(), options, pick, stream)
 }
 
 /// [`gemm_in`] with a config of the caller's: for tuning.
@@ -110,124 +115,150 @@ where
     O: Rounded,
     F: Epilogue,
 {
-    let (x, w, y) = (x.into(), w.into(), y.into());
-    let check = Check::of("gemm");
-    let [m, k] = check.rank("x", x.shape(), ["M", "K"])?;
-    let [n, _] = check.rank("w", w.shape(), ["N", "K"])?;
-    check.shape("w", w.shape(), &[n, k], "K is that of `x`")?;
-    check.shape("y", y.shape(), &[m, n], "M rows of `x` by N rows of `w`")?;
-    options.check(&check, None, [m, n])?;
-    let numerics = options.numerics();
-    if let Err(illegal) = config.check(&problem(x, w, numerics), DeviceClass::of(stream.device())) {
-        return Err(check.refuse("config", illegal.problem, illegal.help));
-    }
-    if y.is_empty() {
-        return Ok(());
-    }
-    let multiprocessors = stream.device().properties().multiprocessors.max(1) as usize;
-    let programs = config.programs(1, [m, n, k], multiprocessors);
-    let split = match config.algorithm {
-        Algorithm::StreamK => {
-            let slots = [2 * programs, config.rows, config.block_n];
-            Some(check.done(workspace.views(stream.device(), slots, config.tiles(m, n)))?)
-        }
-        _ => None,
-    };
-    let added = check.done(options.added(stream.device(), 2))?;
-    let staged = Staged { config, numerics, epilogue: options.epilogue() };
-    check.launched(launch(x, w, added, y, split, programs, staged, stream))
+    let pick = Pick::Given(config, Some(workspace));
+    launch::product::<T, O, F, 2>("gemm", x.into(), w.into(), y.into(), options, pick, stream)
 }
 
-/// What a kernel is staged with.
-#[derive(Clone)]
-struct Staged<F> {
+/// [`gemm`] for a batch of matrices, each at its own place: y\[b\] = x\[b\] · w\[b\]ᵀ, in one launch.
+///
+/// | argument | shape | type |
+/// |---|---|---|
+/// | `x` | `[B, M, K]` | `T` |
+/// | `w` | `[B, N, K]` | `T` |
+/// | `y` | `[B, M, N]` | `O` |
+/// | `options` | bias `[N]` and scales of rows, the same for all; residual `[B, M, N]` | as those of [`gemm`] |
+///
+/// Views of any strides: one matrix for all is a view with [`broadcast`](TensorView::broadcast). (Where only x is different, a product of `[B · M, K]` is faster.) Matrices that
+/// were allocated one by one take a launch each.
+///
+/// # Errors
+/// As [`gemm`].
+pub fn gemm_batched<'a, T, O, F>(
+    x: impl Into<TensorView<'a, T>>,
+    w: impl Into<TensorView<'a, T>>,
+    y: impl Into<TensorViewMut<'a, O>>,
+    options: GemmOptions<'a, O::Added, F>,
+    stream: &Stream,
+) -> Result<(), Error>
+where
+    T: Factor,
+    O: Rounded,
+    F: Epilogue,
+{
+    let pick = Pick::Chosen;
+    launch::product::<T, O, F, 3>("gemm_batched", x.into(), w.into(), y.into(), options, pick, stream)
+}
+
+/// [`gemm_batched`] with a config of the caller's: for tuning.
+///
+/// # Errors
+/// As [`gemm_batched`]; and a config that is not legal ([`Config::check`]).
+pub fn gemm_batched_with<'a, T, O, F>(
+    x: impl Into<TensorView<'a, T>>,
+    w: impl Into<TensorView<'a, T>>,
+    y: impl Into<TensorViewMut<'a, O>>,
+    options: GemmOptions<'a, O::Added, F>,
     config: Config,
-    numerics: Numerics,
-    epilogue: F,
-}
-
-/// Partial sums and counters, for [`Algorithm::StreamK`].
-type Split<'a> = (TensorViewMut<'a, f32>, TensorViewMut<'a, i32>);
-
-#[allow(clippy::too_many_arguments, reason = "a kernel's arguments, which have nothing else in common")]
-fn launch<T: Factor, O: Rounded, F: Epilogue>(
-    x: TensorView<'_, T>,
-    w: TensorView<'_, T>,
-    added: Added<'_, O::Added>,
-    y: TensorViewMut<'_, O>,
-    split: Option<Split<'_>>,
-    programs: usize,
-    Staged { config, numerics, epilogue }: Staged<F>,
     stream: &Stream,
-) -> Result<(), LaunchError> {
-    let Added { bias, residual, scales: [xs, ws, ys] } = added;
-    if let Some((partials, arrivals)) = split {
-        return kernel::stream_k::<T, O, O::Added, F>(
-            x, w, bias, residual, xs, ws, ys, y, partials, arrivals, config, numerics, epilogue,
-        )
-        .grid(programs)
-        .launch(stream);
-    }
-    macro_rules! launched {
-        ($kernel:ident) => {
-            kernel::$kernel::<T, O, O::Added, F, 2>(
-                x, w, bias, residual, xs, ws, ys, y, config, numerics, epilogue,
-            )
-            .grid(programs)
-            .launch(stream)
-        };
-    }
-    match config.algorithm {
-        Algorithm::Tiled => launched!(tiled),
-        Algorithm::Gemv => launched!(gemv),
-        Algorithm::Persistent | Algorithm::StreamK => launched!(persistent),
-    }
+) -> Result<(), Error>
+where
+    T: Factor,
+    O: Rounded,
+    F: Epilogue,
+{
+    let pick = Pick::Given(config, None);
+    launch::product::<T, O, F, 3>("gemm_batched", x.into(), w.into(), y.into(), options, pick, stream)
 }
 
-fn choose<T: Factor, O: Rounded>(
-    x: TensorView<'_, T>,
-    w: TensorView<'_, T>,
-    numerics: Numerics,
-    split: bool,
+/// y = f(x · gateᵀ) · (x · upᵀ) element by element, in f32 until it is stored: the first half of a gated unit, in one launch. f is what `options` say with
+/// [`then`](GemmOptions::then): [`Activate::Silu`] for SwiGLU.
+///
+/// | argument | shape | type |
+/// |---|---|---|
+/// | `x` | `[M, K]` | `T` |
+/// | `gate`, `up` | `[N, K]` | `T` |
+/// | `y` | `[M, N]` | `O` |
+/// | `options` | scales: `w_scale` of gate, [`up_scale`](GemmOptions::up_scale) of up | f32 |
+///
+/// # Errors
+/// Shapes that do not fit; bias, residual and accumulation, which have no place here; and what a launch can fail with.
+pub fn gemm_gated<'a, T, O, F>(
+    x: impl Into<TensorView<'a, T>>,
+    [gate, up]: [TensorView<'a, T>; 2],
+    y: impl Into<TensorViewMut<'a, O>>,
+    options: GemmOptions<'a, O::Added, F>,
     stream: &Stream,
-) -> Config {
-    let (problem, class) = (problem(x, w, numerics), DeviceClass::of(stream.device()));
-    let tuned = || {
-        let tuned = crate::tuned::installed(stream.device())?;
-        let extents = [problem.m, problem.n, problem.k, problem.class.bits() as usize].map(|e| e as u64);
-        tuned.legal("gemm", &tuned.gemm, &extents, |config| match config.algorithm {
-            Algorithm::StreamK if !split => {
-                Err("it shares tiles, for which the call has no workspace".to_owned())
-            }
-            _ => config.check(&problem, class).map_err(|illegal| illegal.problem),
-        })
-    };
-    // What is tuned are products of 16-bit elements.
-    let tuned = if problem.class == Class::Half { tuned() } else { None };
-    let config = tuned.unwrap_or_else(|| Config::choose(&problem, split, class));
-    config.with_epilogue(O::ELEM.bits(), numerics)
+) -> Result<(), Error>
+where
+    T: Factor,
+    O: Rounded,
+    F: Epilogue,
+{
+    launch::gated(x.into(), gate, up, y.into(), options, Pick::Chosen, stream)
 }
 
-/// What a config is chosen for, also of shapes that do not fit, which is refused later.
-fn problem<T: Factor>(x: TensorView<'_, T>, w: TensorView<'_, T>, numerics: Numerics) -> Problem {
-    let ([m, k], [n, _]) = (two(x.shape()), two(w.shape()));
-    let tensor_copies = takes_tensor_copies(&x) && takes_tensor_copies(&w);
-    Problem { batch: 1, m, n, k, class: numerics.class::<T>(), tensor_copies }
+/// [`gemm_gated`] with a config of the caller's: for tuning.
+///
+/// # Errors
+/// As [`gemm_gated`]; and a config that is not legal ([`Config::check`]).
+pub fn gemm_gated_with<'a, T, O, F>(
+    x: impl Into<TensorView<'a, T>>,
+    [gate, up]: [TensorView<'a, T>; 2],
+    y: impl Into<TensorViewMut<'a, O>>,
+    options: GemmOptions<'a, O::Added, F>,
+    config: Config,
+    stream: &Stream,
+) -> Result<(), Error>
+where
+    T: Factor,
+    O: Rounded,
+    F: Epilogue,
+{
+    launch::gated(x.into(), gate, up, y.into(), options, Pick::Given(config, None), stream)
 }
 
-/// Does the tensor-copy engine take this matrix, and do tensor cores take what it brings: with a 16-byte aligned start, and rows that are, too, or of 16-bit elements
-/// columns?
-fn takes_tensor_copies<T: Factor>(matrix: &TensorView<'_, T>) -> bool {
-    let aligned = |stride: usize| (stride * T::ELEM.bits() as usize).is_multiple_of(128);
-    let by_strides = match *matrix.strides() {
-        [rows, 1] => aligned(rows),
-        [1, cols] => T::CLASS.bits() == 16 && aligned(cols),
-        _ => false,
-    };
-    by_strides && matrix.device_address().is_multiple_of(16)
+/// [`gemm`] whose columns go to three tensors, the first ones to the first: queries, keys and values of one projection.
+///
+/// | argument | shape | type |
+/// |---|---|---|
+/// | `x` | `[M, K]` | `T` |
+/// | `w` | `[N, K]` | `T` |
+/// | `parts` | `[M, N₀]`, `[M, N₁]`, `[M, N₂]`: N in all; N₂ may be 0 | `O` |
+/// | `options` | bias `[N]` | as that of [`gemm`] |
+///
+/// # Errors
+/// Shapes that do not fit; residual and accumulation, which are for one output; and what a launch can fail with.
+pub fn gemm_split<'a, T, O, F>(
+    x: impl Into<TensorView<'a, T>>,
+    w: impl Into<TensorView<'a, T>>,
+    parts: [TensorViewMut<'a, O>; 3],
+    options: GemmOptions<'a, O::Added, F>,
+    stream: &Stream,
+) -> Result<(), Error>
+where
+    T: Factor,
+    O: Rounded,
+    F: Epilogue,
+{
+    launch::split(x.into(), w.into(), parts, options, Pick::Chosen, stream)
 }
 
-/// The extents of a matrix; zeros for what is none, which is refused later.
-fn two(shape: &[usize]) -> [usize; 2] {
-    shape.try_into().unwrap_or_default()
+/// [`gemm_split`] with a config of the caller's: for tuning.
+///
+/// # Errors
+/// As [`gemm_split`]; and a config that is not legal ([`Config::check`]).
+pub fn gemm_split_with<'a, T, O, F>(
+    x: impl Into<TensorView<'a, T>>,
+    w: impl Into<TensorView<'a, T>>,
+    parts: [TensorViewMut<'a, O>; 3],
+    options: GemmOptions<'a, O::Added, F>,
+    config: Config,
+    stream: &Stream,
+) -> Result<(), Error>
+where
+    T: Factor,
+    O: Rounded,
+    F: Epilogue,
+{
+    launch::split(x.into(), w.into(), parts, options, Pick::Given(config, None), stream)
 }

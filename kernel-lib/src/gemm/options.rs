@@ -33,22 +33,22 @@ use crate::check::Check;
 pub struct GemmOptions<'a, O: Float, F: Epilogue = Keep> {
     bias: Option<TensorView<'a, O>>,
     residual: Option<TensorView<'a, O>>,
-    /// Of x, w and y.
-    scales: [Option<TensorView<'a, f32>>; 3],
+    /// Of x, w, y and up.
+    scales: [Option<TensorView<'a, f32>>; 4],
     accumulate: bool,
     tf32: bool,
     epilogue: F,
 }
 
 /// The names of the scales.
-const SCALES: [&str; 3] = ["x_scale", "w_scale", "y_scale"];
+const SCALES: [&str; 4] = ["x_scale", "w_scale", "y_scale", "up_scale"];
 
 impl<O: Float> Default for GemmOptions<'_, O> {
     fn default() -> Self {
         GemmOptions {
             bias: None,
             residual: None,
-            scales: [None; 3],
+            scales: [None; 4],
             accumulate: false,
             tf32: false,
             epilogue: Keep,
@@ -107,6 +107,12 @@ impl<'a, O: Float, F: Epilogue> GemmOptions<'a, O, F> {
         self
     }
 
+    /// The scales of the second matrix of [`gemm_gated`](super::gemm_gated): as those of w.
+    pub fn up_scale(mut self, scale: impl Into<TensorView<'a, f32>>) -> Self {
+        self.scales[3] = Some(scale.into());
+        self
+    }
+
     /// Applies a function after what is applied so far; before residual and accumulation.
     pub fn then<G: Epilogue>(self, next: G) -> GemmOptions<'a, O, (F, G)> {
         let GemmOptions { bias, residual, scales, accumulate, tf32, epilogue } = self;
@@ -150,8 +156,29 @@ impl<'a, O: Float, F: Epilogue> GemmOptions<'a, O, F> {
         }
     }
 
+    /// Refuses the scales of a second matrix, for functions of one.
+    pub(crate) fn check_ungated(&self, check: &Check) -> Result<(), Error> {
+        match self.scales[3] {
+            Some(_) => Err(check.refuse("up_scale", "there is no second matrix", "use `gemm_gated`")),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses residual and accumulation, and a bias, too, where `bias` says so.
+    pub(crate) fn check_unadded(&self, check: &Check, bias: bool) -> Result<(), Error> {
+        let given = [
+            (bias && self.bias.is_some(), "bias"),
+            (self.residual.is_some(), "residual"),
+            (self.accumulate, "accumulate"),
+        ];
+        match given.into_iter().find(|(given, _)| *given) {
+            Some((_, name)) => Err(check.refuse(name, "nothing is added here", "use `gemm`")),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn numerics(&self) -> Numerics {
-        let [x_scale, w_scale, y_scale] = self.scales.map(|scale| match scale {
+        let [x_scale, w_scale, y_scale, up_scale] = self.scales.map(|scale| match scale {
             None => Scaling::None,
             Some(scale) if *scale.shape() == [1] => Scaling::Whole,
             Some(_) => Scaling::Rows,
@@ -164,6 +191,7 @@ impl<'a, O: Float, F: Epilogue> GemmOptions<'a, O, F> {
             x_scale,
             w_scale,
             y_scale,
+            up_scale,
         }
     }
 
@@ -176,7 +204,7 @@ impl<'a, O: Float, F: Epilogue> GemmOptions<'a, O, F> {
     where
         'a: 'v,
     {
-        let mut scales = [TensorView::empty(device, 1)?; 3];
+        let mut scales = [TensorView::empty(device, 1)?; 4];
         for (to, from) in scales.iter_mut().zip(self.scales) {
             *to = from.unwrap_or(*to);
         }
@@ -188,12 +216,12 @@ impl<'a, O: Float, F: Epilogue> GemmOptions<'a, O, F> {
     }
 }
 
-/// What is added in a launch, and the scales of x, w and y.
+/// What is added in a launch, and the scales of x, w, y and up.
 #[derive(Clone, Copy)]
 pub(crate) struct Added<'a, E: Element> {
     pub(crate) bias: TensorView<'a, E>,
     pub(crate) residual: TensorView<'a, E>,
-    pub(crate) scales: [TensorView<'a, f32>; 3],
+    pub(crate) scales: [TensorView<'a, f32>; 4],
 }
 
 /// How a matrix is scaled.
@@ -225,6 +253,8 @@ pub struct Numerics {
     pub w_scale: Scaling,
     /// The scales that y is divided by.
     pub y_scale: Scaling,
+    /// The scales of a second matrix of weights.
+    pub up_scale: Scaling,
 }
 
 impl Numerics {
@@ -237,6 +267,7 @@ impl Numerics {
         x_scale: Scaling::None,
         w_scale: Scaling::None,
         y_scale: Scaling::None,
+        up_scale: Scaling::None,
     };
 
     /// Nothing added, and each addend by itself; for 8-bit types with scales; and TF32 where it changes something: for the registry.
@@ -274,73 +305,105 @@ impl Numerics {
     }
 }
 
+/// The scales of a product.
+#[derive(Clone)]
+pub(crate) struct Scales {
+    pub(crate) x: View<f32, 1>,
+    /// Of each matrix of weights.
+    pub(crate) weights: Vec<View<f32, 1>>,
+    pub(crate) y: View<f32, 1>,
+}
+
 /// The views that an epilogue reads and writes, and what it does.
 #[derive(Clone)]
 pub(crate) struct Output<O: Rounded, E: Float, F: Epilogue, const R: usize> {
-    pub(crate) bias: View<E, 1>,
-    pub(crate) residual: View<E, R>,
-    /// Of x, w and y; `None`: there are none.
-    pub(crate) scales: Option<[View<f32, 1>; 3]>,
-    pub(crate) y: ViewMut<O, R>,
+    pub(crate) bias: Option<View<E, 1>>,
+    pub(crate) residual: Option<View<E, R>>,
+    pub(crate) scales: Option<Scales>,
+    /// One output, or several that divide the columns.
+    pub(crate) parts: Vec<ViewMut<O, R>>,
     pub(crate) numerics: Numerics,
     pub(crate) epilogue: F,
 }
 
 impl<O: Rounded, E: Float, F: Epilogue, const R: usize> Output<O, E, F, R> {
-    /// Stores a tile of the product, with what becomes of it. What lies outside of `y` is dropped.
-    pub(crate) fn store<S: Sum>(&self, at: At, product: Tile<S>) {
+    /// Stores what becomes of a tile of the product, or of two products. What lies outside of the output is dropped.
+    pub(crate) fn store<S: Sum>(&self, at: At, products: &[Tile<S>]) {
         // Integers that nothing happens to stay exact.
         let kept = self.numerics == Numerics::PLAIN
             && S::ELEM == O::ELEM
             && std::any::TypeId::of::<F>() == std::any::TypeId::of::<Keep>();
-        let rounded = if kept { product.cast() } else { O::rounded(self.value(at, product.cast())) };
-        store_part(self.y, at, rounded);
+        let rounded = match *products {
+            [product] if kept => product.cast(),
+            [product] => O::rounded(self.value(at, product.cast())),
+            [gate, up] => O::rounded(self.gated(at, gate.cast(), up.cast())),
+            _ => unreachable!("one product, or two"),
+        };
+        match self.parts[..] {
+            [y] => store_part(y, at, rounded),
+            _ => store_parts(&self.parts, at, rounded),
+        }
     }
 
     /// The values that are rounded.
     fn value(&self, at: At, product: Tile<f32>) -> Tile<f32> {
-        let Numerics { x_scale, w_scale, y_scale, .. } = self.numerics;
-        let shape @ [rows, cols] = extents(product);
-        let (row, col) = ((at.row, rows, 1), (at.col, cols, 0));
-        let mut sum = product;
-        if let Some(x_scale) = self.scale(0, x_scale, row) {
-            sum *= x_scale;
-        }
-        if let Some(w_scale) = self.scale(1, w_scale, col) {
-            sum *= w_scale;
-        }
-        if self.numerics.bias {
-            sum += self.bias.load([at.col], [cols]).cast::<f32>().expand(0);
+        let shape = extents(product);
+        let mut sum = self.scaled(at, product, 0);
+        if let Some(bias) = self.bias.filter(|_| self.numerics.bias) {
+            sum += bias.load([at.col], [shape[1]]).cast::<f32>().expand(0);
         }
         sum = self.epilogue.apply(sum, &at);
-        if self.numerics.residual {
-            sum += load_part(self.residual, at, shape).cast::<f32>();
+        if let Some(residual) = self.residual.filter(|_| self.numerics.residual) {
+            sum += load_part(residual, at, shape).cast::<f32>();
         }
-        let y_scale = self.scale(2, y_scale, row);
+        let y_scale = self.y_scale(at, shape[0]);
         if self.numerics.accumulate {
-            let before = load_part(self.y.as_view(), at, shape).cast::<f32>();
+            let before = load_part(self.parts[0].as_view(), at, shape).cast::<f32>();
             sum += y_scale.map_or(before, |scale| before * scale);
         }
-        match y_scale {
-            Some(scale) => sum * (full_like(scale, 1.0) / scale),
-            None => sum,
-        }
+        quantised(sum, y_scale)
     }
 
-    /// Scales of a tile: one, or `len` from `start` on, along the other dimension than `axis`.
-    fn scale(
-        &self,
-        which: usize,
-        scaling: Scaling,
-        (start, len, axis): (Scalar<i32>, usize, usize),
-    ) -> Option<Tile<f32>> {
-        let scales = self.scales?[which];
-        match scaling {
-            Scaling::None => None,
-            Scaling::Whole => Some(scales.load([0], [1]).expand(0)),
-            Scaling::Rows => Some(scales.load([start], [len]).expand(axis)),
-        }
+    /// The same of two products.
+    fn gated(&self, at: At, gate: Tile<f32>, up: Tile<f32>) -> Tile<f32> {
+        let gate = self.epilogue.apply(self.scaled(at, gate, 0), &at);
+        let value = gate * self.scaled(at, up, 1);
+        quantised(value, self.y_scale(at, extents(value)[0]))
     }
+
+    /// The product with this one of the weights, times their scales and those of x.
+    fn scaled(&self, at: At, product: Tile<f32>, which: usize) -> Tile<f32> {
+        let Numerics { x_scale, w_scale, up_scale, .. } = self.numerics;
+        let [rows, cols] = extents(product);
+        let Some(scales) = &self.scales else { return product };
+        let x = scale(scales.x, x_scale, at.row, rows, 1);
+        let w = scale(scales.weights[which], [w_scale, up_scale][which], at.col, cols, 0);
+        [x, w].into_iter().flatten().fold(product, |product, scale| product * scale)
+    }
+
+    fn y_scale(&self, at: At, rows: usize) -> Option<Tile<f32>> {
+        scale(self.scales.as_ref()?.y, self.numerics.y_scale, at.row, rows, 1)
+    }
+}
+
+/// Scales of a tile: one, or `len` from `start` on, as a tile that has `axis` as its dimension of extent 1.
+fn scale(
+    scales: View<f32, 1>,
+    scaling: Scaling,
+    start: Scalar<i32>,
+    len: usize,
+    axis: usize,
+) -> Option<Tile<f32>> {
+    match scaling {
+        Scaling::None => None,
+        Scaling::Whole => Some(scales.load([0], [1]).expand(0)),
+        Scaling::Rows => Some(scales.load([start], [len]).expand(axis)),
+    }
+}
+
+/// Values divided by their scale.
+fn quantised(value: Tile<f32>, scale: Option<Tile<f32>>) -> Tile<f32> {
+    scale.map_or(value, |scale| value * (full_like(scale, 1.0) / scale))
 }
 
 /// Rows and columns of a tile.
@@ -382,6 +445,20 @@ pub(crate) fn load_once<T: Element, const R: usize>(view: View<T, R>, at: At, sh
 fn store_part<T: Element, const R: usize>(view: ViewMut<T, R>, at: At, tile: Tile<T>) {
     let (offsets, shape) = place(at, extents(tile));
     view.store(offsets, if R == 2 { tile } else { tile.reshape(shape) });
+}
+
+/// Stores a tile in those of the outputs that it has columns of.
+#[tile_fn]
+fn store_parts<T: Element, const R: usize>(parts: &[ViewMut<T, R>], at: At, tile: Tile<T>) {
+    let columns = extents(tile)[1] as i32;
+    let widths: Vec<Scalar<i32>> = parts.iter().map(|part| part.dim(R - 1).cast::<i32>()).collect();
+    for (i, part) in parts.iter().enumerate() {
+        let before = widths[..i].iter().fold(constant(0), |before, &width| before + width);
+        let col = at.col - before;
+        if col < widths[i] && col > -columns {
+            store_part(*part, At { col, ..at }, tile);
+        }
+    }
 }
 
 /// a · b + acc; of f32 operands IEEE f32, or TF32 where that was asked for.

@@ -12,7 +12,7 @@ use crate::testing::{Bound, Padded, Rng, assert_close, device, to_f64};
 
 /// What is tested of one product.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+pub(super) struct Case {
     shape: [usize; 3],
     /// Of x, w and y.
     scales: [Scaling; 3],
@@ -20,13 +20,20 @@ struct Case {
     config: Option<Config>,
 }
 
-fn case(m: usize, n: usize, k: usize, scales: [Scaling; 3]) -> Case {
+pub(super) fn case(m: usize, n: usize, k: usize, scales: [Scaling; 3]) -> Case {
     Case { shape: [m, n, k], scales, bias: false, config: None }
 }
 
-const PLAIN: [Scaling; 3] = [Scaling::None; 3];
+#[cfg(feature = "jit")]
+impl Case {
+    pub(super) fn with(self, config: Config) -> Case {
+        Case { config: Some(config), ..self }
+    }
+}
+
+pub(super) const PLAIN: [Scaling; 3] = [Scaling::None; 3];
 const WHOLE: [Scaling; 3] = [Scaling::Whole, Scaling::Whole, Scaling::None];
-const ROWS: [Scaling; 3] = [Scaling::Rows, Scaling::Rows, Scaling::None];
+pub(super) const ROWS: [Scaling; 3] = [Scaling::Rows, Scaling::Rows, Scaling::None];
 
 /// Factors as quantisation gives them: floats of a normal distribution, integers over their whole range.
 fn factors<T: Element>(rng: &mut Rng, len: usize) -> Vec<T> {
@@ -59,7 +66,7 @@ fn scales(
 }
 
 /// One product with these scales against f64.
-fn against_f64<T: Factor, O: Rounded>(device: &Device, case: Case) {
+pub(super) fn against_f64<T: Factor, O: Rounded>(device: &Device, case: Case) {
     let Case { shape: [m, n, k], bias: has_bias, .. } = case;
     let mut rng = Rng::new((m * 31 + n * 7 + k) as u64);
     let pad = |cols: usize| cols.next_multiple_of(16) + 16 - cols;
@@ -292,6 +299,7 @@ fn epilogues_know_their_place() {
 
 #[cfg(feature = "jit")]
 mod emulated {
+    use super::super::seeds;
     use super::*;
 
     /// Two tiles along the rows, ragged, and a ring that goes round more than once.
@@ -304,7 +312,8 @@ mod emulated {
     #[test]
     fn every_config_on_an_emulated_hopper() {
         let device = tegula::device("emulated:sm_90a").unwrap();
-        for config in hopper::space(Class::Float8, 1024) {
+        for (seed, config) in hopper::space(Class::Float8, 1024).enumerate() {
+            seeds::set(&device, seed as u64);
             let (m, n, k) = ragged(config);
             let case = |scales| Case { config: Some(config), ..case(m, n, k, scales) };
             against_f64::<f8e4m3, bf16>(&device, case(ROWS));

@@ -1,7 +1,10 @@
 //! The matrix product against f64: at the edges of shapes, with row strides, with each epilogue; and its errors' words.
 
+mod forms;
 mod low_precision;
 mod persistent;
+#[cfg(feature = "jit")]
+mod seeds;
 
 use expect_test::expect;
 use tegula::prelude::*;

@@ -8,15 +8,17 @@ use tegula::ir::transform::schedule;
 use tegula::prelude::*;
 use tegula::runtime::Device;
 
-use super::super::config::{Algorithm, Config, Problem};
+use super::super::config::{Algorithm, Config, Form, Problem};
 use super::super::epilogue::Keep;
 use super::super::options::Numerics;
 use super::super::{Class, GemmOptions, Workspace, hopper, kernel, reference};
+#[cfg(feature = "jit")]
+use super::seeds;
 use crate::testing::{Bound, Padded, Rng, assert_close, device};
 use crate::{Activation, DeviceClass};
 
 /// One product by `programs` programs, against f64. Rows are padded to multiples of 16 bytes, as tensor copies want them, and by 16 bytes more.
-fn against_f64<T: Activation + DotInto<f32>, O: Activation>(
+pub(super) fn against_f64<T: Activation + DotInto<f32>, O: Activation>(
     device: &Device,
     config: Config,
     [m, n, k]: [usize; 3],
@@ -29,7 +31,7 @@ fn against_f64<T: Activation + DotInto<f32>, O: Activation>(
     let mut y = Padded::<O>::poisoned(device, [m, n], pad(n));
     let numerics = Numerics::PLAIN;
     let added = GemmOptions::<O>::new().added(device, 2).unwrap();
-    let [xs, ws, ys] = added.scales;
+    let [xs, ws, ys, _] = added.scales;
     let mut workspace = Workspace::new();
     let slots = [2 * programs, config.rows, config.block_n];
     let (partials, arrivals) = workspace.views(device, slots, config.tiles(m, n)).unwrap();
@@ -112,7 +114,7 @@ fn every_config_on_the_tests_device() {
 
 /// A shape with two tiles or more along each dimension where they are not long, the last ones ragged, and a ring that goes round more than once.
 #[cfg(feature = "jit")]
-fn ragged(config: Config) -> [usize; 3] {
+pub(super) fn ragged(config: Config) -> [usize; 3] {
     let (a, b) = (config.rows + 1, 2 * config.block_n - 9);
     let k = (config.num_stages as usize + 1) * config.block_k - 3;
     if config.swap { [b, a, k] } else { [a, b, k] }
@@ -127,7 +129,8 @@ fn emulated(target: &str) -> Device {
 #[test]
 fn every_config_on_an_emulated_hopper() {
     let device = emulated("sm_90a");
-    for config in hopper::space(Class::Half, usize::MAX) {
+    for (seed, config) in hopper::space(Class::Half, usize::MAX).enumerate() {
+        seeds::set(&device, seed as u64);
         against_f64::<bf16, bf16>(&device, config, ragged(config), 3);
     }
 }
@@ -160,26 +163,11 @@ fn the_hint_is_ignored_on_an_emulated_ampere() {
     }
 }
 
-/// Twenty orders of events, for every config: minutes, so by hand.
-#[cfg(feature = "jit")]
-#[test]
-#[ignore = "takes minutes: cargo test --release -p tegula-kernels --features jit -- --ignored twenty_seeds"]
-fn twenty_seeds() {
-    use tegula::runtime::{Emulation, Timing};
-    let device = emulated("sm_90a");
-    for config in hopper::space(Class::Half, usize::MAX) {
-        for seed in 0..20 {
-            let timing = [Timing::Early, Timing::Late, Timing::Random][seed as usize % 3];
-            device.set_emulation(Emulation::default().with_seed(seed).with_timing(timing)).unwrap();
-            against_f64::<bf16, bf16>(&device, config, ragged(config), 3);
-        }
-    }
-}
-
 #[test]
 fn illegal_configs_are_refused_with_the_reason() {
     let problem = Problem::dense([4096, 4096, 4096], Class::Half);
     let largest = hopper::space(Class::Half, usize::MAX).find(|c| c.block_n == 256).unwrap();
+    let narrow = hopper::space(Class::Half, usize::MAX).find(|c| c.block_n == 8).unwrap();
     let small = Problem::dense([4096, 4096, 128], Class::Half);
     let cases = [
         (problem, Config { num_stages: 5, ..largest }),
@@ -201,12 +189,27 @@ fn illegal_configs_are_refused_with_the_reason() {
             problem,
             Config { algorithm: Algorithm::StreamK, warp_specialize: WarpSpecialize::PingPong, ..largest },
         ),
+        (problem, Config { cluster: 3, ..largest }),
+        (problem, Config { cluster: 2, ..largest }),
+        (problem, Config { cluster: 2, algorithm: Algorithm::StreamK, ..largest }),
+        (Problem { form: Form::Split, ..problem }, Config { cluster: 2, ..largest }),
+        (problem, Config { cluster: 2, rows: 256, num_stages: 5, ..largest }),
+        (Problem { tensor_copies: false, ..problem }, largest),
+        (Problem { x_by_columns: true, ..problem }, narrow),
+        (Problem { form: Form::Batched(2), ..problem }, Config { algorithm: Algorithm::StreamK, ..largest }),
+        (Problem { form: Form::Gated, ..problem }, Config { algorithm: Algorithm::Gemv, ..largest }),
+        (Problem { form: Form::Gated, ..problem }, largest),
+        (Problem { form: Form::Split, ..problem }, Config { algorithm: Algorithm::Tiled, ..largest }),
     ];
     let words = cases.map(|(problem, config)| match config.check(&problem, DeviceClass::H200) {
         Ok(()) => "legal\n".to_owned(),
         Err(illegal) if illegal.help.is_empty() => illegal.problem + "\n",
         Err(illegal) => format!("{}; {}\n", illegal.problem, illegal.help),
     });
+    let one = DeviceClass::Gpu { multiprocessors: 1, compute: 90 };
+    let pair = Config { cluster: 2, rows: 256, num_stages: 2, ..largest };
+    assert_eq!(pair.check(&problem, DeviceClass::H200), Ok(()));
+    assert_eq!(pair.check(&problem, one).unwrap_err().problem, "a cluster of 2 CTAs on 1 multiprocessors");
     expect![[r#"
         280576 bytes of shared memory, but a CTA can have 232448; use fewer stages or smaller tiles
         block_n is 12, but tensor cores take columns by 8
@@ -221,6 +224,17 @@ fn illegal_configs_are_refused_with_the_reason() {
         35184372088832 tiles, but they are numbered by an i32; use larger tiles
         2147483648 steps along K in all, but 1 to 2097152 are possible; use `Algorithm::Persistent`
         two groups in turns, which takes as many steps for each tile; use `WarpSpecialize::Cooperative`
+        a cluster of 3 CTAs, but there are 1, 2, 4 or 8
+        128 rows for 16 warps, each of which takes 16 at a time; use more rows or fewer warps
+        a cluster of 2 CTAs, which only specialised `Algorithm::Persistent` has; use a cluster of 1
+        a cluster of 2 CTAs, which only specialised `Algorithm::Persistent` has; use a cluster of 1
+        280576 bytes of shared memory, but a CTA can have 232448; use fewer stages or smaller tiles
+        operands that tensor copies do not bring: starts and rows of multiples of 16 bytes are needed, along K but for 16-bit types; use `Algorithm::Tiled`
+        8 rows of x, which lie by columns: tensor copies are of 16; use a larger block_n
+        there is no StreamK of a batch; use `Algorithm::Persistent`
+        there is no Gemv of two matrices of weights; use `Algorithm::Persistent`
+        256 sums a thread, but there are registers for 192; use smaller tiles or more warps
+        there is no Tiled of several outputs; use `Algorithm::Persistent`
     "#]]
     .assert_eq(&words.concat());
 }

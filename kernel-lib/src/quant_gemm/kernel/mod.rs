@@ -40,9 +40,16 @@ pub fn quant_gemm<T: Float + DotInto<f32>, O: Float + Rounded, E: Float>(
     let (row, col) = place(y, config);
     let planes = Planes { format, codes, scales, mins };
     let products = products(x, &[planes], row, col, config, numerics);
-    let output = Output { bias, residual, scales: None, y, numerics, epilogue: Keep };
+    let output = Output {
+        bias: Some(bias),
+        residual: Some(residual),
+        scales: None,
+        parts: vec![y],
+        numerics,
+        epilogue: Keep,
+    };
     for (strip, product) in products[0].iter().enumerate() {
-        output.store(At { batch: None, row: row + strip, col }, *product);
+        output.store(At { batch: None, row: row + strip, col }, &[*product]);
     }
 }
 

@@ -1,0 +1,83 @@
+//! Products as kernels compute them, tile by tile, and step by step along K.
+
+use tegula::prelude::*;
+
+use super::config::Config;
+use super::element::{Factor, Rounded};
+use super::epilogue::{At, Epilogue};
+use super::options::{Numerics, Output, load_part, multiply};
+
+/// The factors as tensor cores take them, and the tiles of their products: x · wᵀ, or (w · xᵀ)ᵀ where `config.swap` is said; of each of `weights`.
+#[derive(Clone)]
+pub(crate) struct Product<T: Factor, const R: usize> {
+    pub(crate) x: View<T, R>,
+    pub(crate) weights: Vec<View<T, R>>,
+    pub(crate) config: Config,
+    pub(crate) numerics: Numerics,
+}
+
+impl<T: Factor, const R: usize> Product<T, R> {
+    /// How many tiles there are along both dimensions.
+    fn tiles(&self) -> [Scalar<i32>; 2] {
+        let Config { rows, block_n, swap, .. } = self.config;
+        let (x, w) = (self.x, self.weights[0]);
+        let (a, b) = if swap { (w, x) } else { (x, w) };
+        [cdiv(a.dim(R - 2), rows).cast(), cdiv(b.dim(R - 2), block_n).cast()]
+    }
+
+    /// How many there are in all.
+    pub(crate) fn count(&self) -> Scalar<i32> {
+        let [down, across] = self.tiles();
+        if R == 3 { down * across * self.x.dim(0).cast::<i32>() } else { down * across }
+    }
+
+    /// K.
+    pub(crate) fn depth(&self) -> Scalar<i32> {
+        self.x.dim(R - 1).cast()
+    }
+
+    /// Where in y the tile with this number begins. Tiles are numbered in groups of `config.swizzle` rows, so that programs that run together share
+    /// weights in the L2 cache.
+    pub(crate) fn place(&self, id: Scalar<i32>) -> At {
+        let Config { rows, block_n, swizzle, swap, .. } = self.config;
+        let [down, across] = self.tiles();
+        let (batch, id) =
+            if R == 3 { (Some(id / (down * across)), id % (down * across)) } else { (None, id) };
+        let (i, j) = swizzle2d(id / across, id % across, down, across, swizzle as i32);
+        let (i, j) = (i * rows as i32, j * block_n as i32);
+        if swap { At { batch, row: j, col: i } } else { At { batch, row: i, col: j } }
+    }
+
+    /// Sums of nothing, for each of the weights.
+    pub(crate) fn zeros(&self) -> Vec<Tile<T::Sum>> {
+        vec![zeros([self.config.rows, self.config.block_n]); self.weights.len()]
+    }
+
+    /// One step along K.
+    pub(crate) fn step(&self, at: At, k: Scalar<i32>, sums: Vec<Tile<T::Sum>>) -> Vec<Tile<T::Sum>> {
+        let Config { rows, block_n, block_k, swap, .. } = self.config;
+        let (x_rows, w_rows) = if swap { (block_n, rows) } else { (rows, block_n) };
+        let x = load_part(self.x, At { col: k, ..at }, [x_rows, block_k]);
+        let x = if swap { x.trans() } else { x };
+        let step = |(&w, sums)| {
+            let w = load_part(w, At { row: at.col, col: k, ..at }, [w_rows, block_k]);
+            if swap {
+                multiply(w, x, sums, self.numerics)
+            } else {
+                multiply(x, w.trans(), sums, self.numerics)
+            }
+        };
+        self.weights.iter().zip(sums).map(step).collect()
+    }
+
+    /// Stores what becomes of sums.
+    pub(crate) fn store<O: Rounded, E: Float, F: Epilogue>(
+        &self,
+        output: &Output<O, E, F, R>,
+        at: At,
+        sums: Vec<Tile<T::Sum>>,
+    ) {
+        let swap = |sums: Tile<T::Sum>| if self.config.swap { sums.trans() } else { sums };
+        output.store(at, &sums.into_iter().map(swap).collect::<Vec<_>>());
+    }
+}
