@@ -63,19 +63,24 @@ impl Tunable for Gemm {
         let programs = typed.programs(1, [m, n, k], device.multiprocessors.max(1) as usize);
         let tiles = typed.tiles(m, n) as f64;
         let steps = k.div_ceil(typed.block_k) as f64;
-        let operands = 2.0 * ((typed.rows + typed.block_n) * typed.block_k) as f64;
-        let products = 2.0 * (typed.rows * typed.block_n * typed.block_k) as f64;
+        // Of a CTA, of which a program may have several.
+        let rows = typed.rows / (typed.cluster as usize).max(1);
+        let operands = 2.0 * ((rows + typed.block_n) * typed.block_k) as f64;
+        let products = 2.0 * (rows * typed.block_n * typed.block_k) as f64;
         let own = tiles * steps / programs.max(1) as f64;
         // Of those that stay, the longest counts.
         let own = match typed.algorithm {
             Algorithm::Persistent => (tiles / programs.max(1) as f64).ceil() * steps,
             _ => own,
         };
-        let sums = typed.rows * typed.block_n / (32 * typed.num_warps as usize).max(1);
+        let sums = rows * typed.block_n / (32 * typed.num_warps as usize).max(1);
         let specialized = typed.warp_specialize != WarpSpecialize::Off;
         let groups = if typed.warp_specialize == WarpSpecialize::PingPong { 2 } else { 1 };
         let (threads, shared) = match specialized {
-            true => (32 * typed.num_warps as usize * groups + 128, typed.shared_bytes(problem.class)),
+            true => (
+                32 * typed.num_warps as usize * groups + 128,
+                typed.shared_bytes(problem.form, problem.class),
+            ),
             false => (32 * typed.num_warps as usize, (operands * f64::from(typed.num_stages)) as usize),
         };
         let gemv = typed.algorithm == Algorithm::Gemv;
