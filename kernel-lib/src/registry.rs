@@ -97,6 +97,7 @@ pub fn all_kernels() -> Vec<Entry> {
         crate::attention::decode::config::entry(),
         crate::attention::forward::config::entry(),
         crate::attention::forward::config::hopper_entry(),
+        crate::attention::forward::config::scored_entry(),
         crate::attention::merge::config::entry(),
         crate::embedding::config::entry(),
         crate::embedding::config::entry_quantized(),

@@ -16,6 +16,7 @@ pub mod forward;
 mod matrix;
 pub mod merge;
 pub mod reference;
+pub mod score;
 mod shape;
 mod softmax;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod testing;
 
 pub use append::{Positions, kv_append};
 pub use decode::{DecodeOptions, DecodeWorkspace, MAX_QUERIES, decode};
-pub use forward::{ForwardOptions, forward};
+pub use forward::{ForwardOptions, Packed, Window, forward};
 pub use merge::merge_states;
+pub use score::{Place, ScoreMod, mask, score};
 pub use shape::{Inputs, MAX_HEAD_DIM, Outputs};

@@ -27,6 +27,20 @@ pub struct Problem {
     pub kv_len: Option<Vec<i32>>,
     /// Position of each sequence's first query; `None`: the last query is at the last key.
     pub q_start: Option<Vec<i32>>,
+    /// How many keys before a query's position it sees; `None`: all.
+    pub left: Option<usize>,
+    /// How many keys behind its position; `None`: all, or none if causal.
+    pub right: Option<usize>,
+    /// Scores become softcap · tanh(score / softcap).
+    pub softcap: Option<f64>,
+    /// `[heads]`: what a score falls by for each position between query and key (ALiBi).
+    pub slopes: Option<Vec<f64>>,
+    /// `[batch, heads, queries, keys]`, added to scores.
+    pub bias: Option<Vec<f64>>,
+    /// `[batch, heads, queries, keys]`: what is seen at all.
+    pub mask: Option<Vec<bool>>,
+    /// `[heads]`: e^sink is added to denominators.
+    pub sinks: Option<Vec<f64>>,
 }
 
 /// An attention with its LSE.
@@ -39,13 +53,41 @@ pub struct Attended {
 }
 
 impl Problem {
-    /// The number of keys that a query sees: the first ones.
-    pub fn visible(&self, batch: usize, query: usize) -> usize {
-        let keys =
-            self.kv_len.as_ref().map_or(self.keys as i64, |n| i64::from(n[batch]).clamp(0, self.keys as i64));
-        let start = self.q_start.as_ref().map_or(keys - self.queries as i64, |p| i64::from(p[batch]));
-        let seen = if self.causal { (start + query as i64 + 1).clamp(0, keys) } else { keys };
-        seen as usize
+    /// Keys of a sequence.
+    fn length(&self, batch: usize) -> i64 {
+        self.kv_len.as_ref().map_or(self.keys as i64, |n| i64::from(n[batch]).clamp(0, self.keys as i64))
+    }
+
+    /// The position of a query among the keys.
+    pub fn position(&self, batch: usize, query: usize) -> i64 {
+        let last = self.length(batch) - self.queries as i64;
+        self.q_start.as_ref().map_or(last, |p| i64::from(p[batch])) + query as i64
+    }
+
+    /// The keys that a query of a head sees.
+    pub fn visible(&self, batch: usize, head: usize, query: usize) -> Vec<usize> {
+        let (keys, position) = (self.length(batch), self.position(batch, query));
+        let right = if self.causal { Some(0) } else { self.right };
+        let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let end = right.map_or(keys, |n| position.saturating_add(signed(n)).saturating_add(1).clamp(0, keys));
+        let begin = self.left.map_or(0, |n| position.saturating_sub(signed(n)).clamp(0, end));
+        let at = self.score_index(batch, head, query);
+        let seen = |&key: &usize| self.mask.as_ref().is_none_or(|m| m[at + key]);
+        (begin as usize..end as usize).filter(seen).collect()
+    }
+
+    /// Where the scores of a query are in a tensor `[batch, heads, queries, keys]`.
+    pub fn score_index(&self, batch: usize, head: usize, query: usize) -> usize {
+        ((batch * self.heads + head) * self.queries + query) * self.keys
+    }
+
+    /// What becomes of a score that has been multiplied by the scale.
+    pub fn changed(&self, score: f64, [batch, head, query, key]: [usize; 4]) -> f64 {
+        let mut score = self.softcap.map_or(score, |cap| cap * (score / cap).tanh());
+        if let Some(slopes) = &self.slopes {
+            score -= slopes[head] * (self.position(batch, query) - key as i64).abs() as f64;
+        }
+        score + self.bias.as_ref().map_or(0.0, |bias| bias[self.score_index(batch, head, query) + key])
     }
 
     /// `scale`, or its default.
@@ -88,16 +130,23 @@ fn attend(
                 let qs = &q[at * d..][..d];
                 let score = |key: usize| {
                     let products = qs.iter().zip(&k[row(key) * d..][..d]).map(|(a, b)| a * b);
-                    round_score(round_score(products.sum()) * p.scale())
+                    let score = round_score(round_score(products.sum()) * p.scale());
+                    (key, round_score(p.changed(score, [batch, head, query, key])))
                 };
-                let scores: Vec<f64> = (0..p.visible(batch, query)).map(score).collect();
-                if scores.is_empty() {
+                let scores: Vec<(usize, f64)> = p
+                    .visible(batch, head, query)
+                    .into_iter()
+                    .map(score)
+                    .filter(|s| s.1 > f64::NEG_INFINITY)
+                    .collect();
+                let sink = p.sinks.as_ref().map_or(f64::NEG_INFINITY, |sinks| sinks[head]);
+                let largest = scores.iter().map(|s| s.1).fold(sink, f64::max);
+                if largest == f64::NEG_INFINITY {
                     continue;
                 }
-                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let sum: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
+                let sum = scores.iter().map(|s| (s.1 - largest).exp()).sum::<f64>() + (sink - largest).exp();
                 let out = &mut out[at * d_v..][..d_v];
-                for (key, s) in scores.iter().enumerate() {
+                for &(key, s) in &scores {
                     let weight = round_weight((s - largest).exp());
                     for (o, x) in out.iter_mut().zip(&v[row(key) * d_v..][..d_v]) {
                         *o += weight * x;

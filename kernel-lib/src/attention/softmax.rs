@@ -46,6 +46,16 @@ impl OnlineSoftmax {
         }
     }
 
+    /// No keys seen yet, but e^sink in the denominator; `sink` times log₂ e. Of −∞: nothing.
+    pub fn with_sink(rows: usize, value_dim: usize, sink: Scalar<f32>) -> OnlineSoftmax {
+        let sum = select(sink.eq_(f64::NEG_INFINITY), 0.0, constant(1.0f32));
+        OnlineSoftmax {
+            max: sink.broadcast_to([rows]),
+            sum: sum.broadcast_to([rows]),
+            ..OnlineSoftmax::new(rows, value_dim)
+        }
+    }
+
     /// Takes a tile of keys and values in: q `[rows, d]`, k `[keys, d]`, v `[keys, value_dim]`; `visible` `[rows, keys]`, or all of them.
     /// `c` is positive, so the largest score is the largest s · c.
     ///
@@ -60,16 +70,30 @@ impl OnlineSoftmax {
         visible: Option<Tile<bool>>,
         c: Scalar<f32>,
     ) -> OnlineSoftmax {
+        self.step_changed(q, k, v, |scores| scores, visible, false, c)
+    }
+
+    /// [`step`](Self::step) with scores that `change` changes; `guard` says that it may give −∞.
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "what `step` takes, and two more")]
+    pub fn step_changed<T: Float + DotInto<f32>>(
+        self,
+        q: Tile<T>,
+        k: Tile<T>,
+        v: impl FnOnce() -> Tile<T>,
+        change: impl FnOnce(Tile<f32>) -> Tile<f32>,
+        visible: Option<Tile<bool>>,
+        guard: bool,
+        c: Scalar<f32>,
+    ) -> OnlineSoftmax {
         let (rows, keys) = (q.shape().dims()[0] as usize, k.shape().dims()[0] as usize);
-        let mut scores = dot_acc(q, k.trans(), zeros::<f32>([rows, keys]));
+        let mut scores = change(dot_acc(q, k.trans(), zeros::<f32>([rows, keys])));
         if let Some(visible) = visible {
             scores = select(visible, scores, f64::NEG_INFINITY);
         }
         let max = max(self.max, scores.max(1) * c);
-        let base = match visible {
-            Some(_) => select(max.eq_(f64::NEG_INFINITY), 0.0, max),
-            None => max,
-        };
+        let base =
+            if visible.is_some() || guard { select(max.eq_(f64::NEG_INFINITY), 0.0, max) } else { max };
         let weights = fma(scores, c, -base.expand(1)).exp2();
         let rescale = (self.max - base).exp2();
         OnlineSoftmax {

@@ -2,7 +2,7 @@
 //!
 //! # Bounds
 //! With u = 2⁻²⁴, a score of f32 sums over d products is off by at most (d + 4) · u · S, where S = scale · Σ|q · k|: d for the sum, the rest for scale,
-//! maximum and the fused product. So each weight is off by a factor e^±2e with that e, and 9 u for `exp2` (4.5 ulp); sums over n keys add n · u each, rescaling
+//! maximum and the fused product. What is added to a score counts as one more product, and a softcap as one of its size, which covers its 4 ulp of `tanh`. So each weight is off by a factor e^±2e with that e, and 9 u for `exp2` (4.5 ulp); sums over n keys add n · u each, rescaling
 //! some u a step. To that comes what the type costs: twice the error of the reference that rounds where the kernel rounds.
 
 use tegula::prelude::*;
@@ -160,17 +160,19 @@ impl<T: Activation> Case<T> {
             let (batch, query, head) = (row / p.heads / p.queries, row / p.heads % p.queries, row % p.heads);
             let at = (batch * p.heads + head) * p.queries + query;
             let kv = |key: usize| (batch * p.keys + key) * p.kv_heads + head / (p.heads / p.kv_heads);
-            let seen = p.visible(batch, query);
+            let seen = p.visible(batch, head, query);
             let size = |key: usize| -> f64 {
                 let products = q[row * d..][..d].iter().zip(&k[kv(key) * d..][..d]);
+                let added = p.changed(0.0, [batch, head, query, key]).abs() + p.softcap.unwrap_or(0.0);
                 products.map(|(a, b)| (a * b).abs()).sum::<f64>() * p.scale()
+                    + if added.is_finite() { added } else { 0.0 }
             };
-            let e = (d + 4) as f64 * u * (0..seen).map(size).fold(0.0, f64::max);
-            let n = seen as f64;
+            let e = (d + 4) as f64 * u * seen.iter().map(|&key| size(key)).fold(0.0, f64::max);
+            let n = seen.len() as f64 + 1.0;
             // Numerator and denominator: weights, sums and rescaling, whose steps are fewer than keys.
             let relative = 2.0 * ((2.0 * e).exp_m1() + (2.0 * n + 20.0) * u);
             for i in 0..d_v {
-                let largest = (0..seen).map(|key| v[kv(key) * d_v + i].abs()).fold(0.0, f64::max);
+                let largest = seen.iter().map(|&key| v[kv(key) * d_v + i].abs()).fold(0.0, f64::max);
                 bounds.out[row * d_v + i] = relative * largest;
             }
             bounds.lse[at] = e + (n + 20.0) * u + 4.0 * u * exact.lse[at].abs();

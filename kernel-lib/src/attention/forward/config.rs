@@ -4,7 +4,9 @@ use tegula::prelude::{DotInto, Float, bf16, f16};
 
 use super::hopper::attention_forward_hopper;
 use super::kernel::{Given, attention_forward};
+use super::scored::{Features, attention_forward_scored};
 use crate::DeviceClass;
+use crate::attention::score::Unchanged;
 use crate::attention::shape::padded;
 use crate::registry::{Entry, Variant};
 
@@ -144,6 +146,22 @@ impl ForwardConfig {
         legal
     }
 
+    /// [`choose`](Self::choose) for the kernel that changes scores: positions, biases and masks take registers, so on GPUs there are fewer keys a step.
+    pub fn choose_scored(
+        queries: usize,
+        keys: usize,
+        head_dim: usize,
+        value_dim: usize,
+        bytes: usize,
+        device: DeviceClass,
+    ) -> ForwardConfig {
+        let config = ForwardConfig::choose(queries, keys, head_dim, value_dim, bytes, device);
+        match device {
+            DeviceClass::Host { .. } => config,
+            DeviceClass::Gpu { .. } => ForwardConfig { block_kv: config.block_kv.min(32), ..config },
+        }
+    }
+
     /// The config of the kernel for Hopper. Two warpgroups have 64 queries each; beside their output there are registers for the scores of 128 keys, or of 64
     /// where the output is wider.
     pub fn hopper(head_dim: usize, value_dim: usize) -> ForwardConfig {
@@ -183,6 +201,57 @@ pub fn hopper_entry() -> Entry {
     hopper_variants_of::<f16>("f16", &mut variants);
     hopper_variants_of::<bf16>("bf16", &mut variants);
     Entry { name: "attention_forward_hopper", variants }
+}
+
+/// What the registry lists of the kernel that changes scores: each feature by itself, and all of those that go together.
+pub fn scored_entry() -> Entry {
+    let mut variants = Vec::new();
+    scored_variants_of::<f32>("f32", 4, &mut variants);
+    scored_variants_of::<f16>("f16", 2, &mut variants);
+    scored_variants_of::<bf16>("bf16", 2, &mut variants);
+    Entry { name: "attention_forward_scored", variants }
+}
+
+fn scored_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mut Vec<Variant>) {
+    let none = Features::default();
+    let causal = Features { right: true, lse: true, ..none };
+    let each = [
+        Features { left: true, ..causal },
+        Features { packed: true, ..causal },
+        Features { softcap: true, ..causal },
+        Features { alibi: true, ..causal },
+        Features { bias: true, ..none },
+        Features { mask: true, ..none },
+        Features { sinks: true, left: true, ..causal },
+        Features {
+            left: true,
+            kv_len: true,
+            q_start: true,
+            softcap: true,
+            alibi: true,
+            bias: true,
+            mask: true,
+            sinks: true,
+            ..causal
+        },
+    ];
+    for (device, host_only) in [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)] {
+        for (head_dim, value_dim) in [(64, 64), (128, 128)] {
+            let config = ForwardConfig::choose_scored(128, 64, head_dim, value_dim, bytes, device);
+            for features in each {
+                let stage = move || {
+                    attention_forward_scored::<T, Unchanged>::stage(features, Unchanged, config).map(
+                        |mut kernel| {
+                            kernel.hints.num_warps = config.num_warps;
+                            kernel.hints.num_stages = config.num_stages;
+                            kernel
+                        },
+                    )
+                };
+                variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
+            }
+        }
+    }
 }
 
 fn hopper_variants_of<T: Float + DotInto<f32>>(types: &str, variants: &mut Vec<Variant>) {

@@ -3,60 +3,50 @@
 pub mod config;
 pub mod hopper;
 pub mod kernel;
+mod options;
 mod schedule;
+pub mod scored;
+#[cfg(test)]
+mod scored_tests;
 #[cfg(test)]
 mod tests;
 
 use tegula::prelude::DotInto;
 use tegula::runtime::{Device, Stream, TensorView, TensorViewMut};
 
+use super::score::ScoreMod;
 use super::shape::{self, Extents, Inputs, Outputs, check_dims};
 use crate::check::Check;
 use crate::tuned::TunedForward;
 use crate::{Activation, DeviceClass, Error};
 use config::ForwardConfig;
 use kernel::Given;
-
-/// What is not in the shapes. The default: every query sees every key, with scores scaled by 1 / √head_dim.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ForwardOptions<'a> {
-    /// A query sees no keys behind its own position.
-    pub causal: bool,
-    /// What scores are multiplied by, above 0; `None`: 1 / √head_dim.
-    pub scale: Option<f32>,
-    /// The number of keys of each sequence, `[batch]`, where k and v have room for more: what lies behind is not looked at. Numbers outside of 0 …
-    /// keys are taken as the nearest of these. `None`: all have all.
-    pub kv_len: Option<TensorView<'a, i32>>,
-    /// The position of each sequence's first query among its keys, `[batch]`: query i sees the keys up to `q_start + i`, if causal. `None`: the last query
-    /// is at the last key (the diagonal ends in the bottom right corner), so with more queries than keys the first ones see none.
-    pub q_start: Option<TensorView<'a, i32>>,
-    /// How the work is cut; `None`: by shape and device.
-    pub config: Option<ForwardConfig>,
-}
+pub use options::{ForwardOptions, Packed, Window};
 
 /// out = softmax(q · kᵀ · scale) · v, for each head, and the LSE where it is wanted.
 ///
 /// Scores, softmax and sums are f32; of f32 inputs, products are those of IEEE f32. Weights are rounded to `T` before they meet the values. A
-/// query that sees no key has the output 0 and the LSE −∞.
+/// query that sees no key has the output 0 and the LSE −∞ (or, with a sink, that of the sink).
+///
+/// The kernel for Hopper takes `causal` and `scale` only: all else runs on one whose dots are those of sm_80.
 ///
 /// # Errors
-/// Shapes that do not fit, a head dimension above 256, a scale that is not above 0, and what a launch can fail with.
-pub fn forward<T: Activation + DotInto<f32>>(
+/// Shapes that do not fit, a head dimension above 256, a scale or softcap that is not above 0, packed sequences with `kv_len`, `bias` or `mask`, and what a launch can fail with.
+pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
     inputs: Inputs<'_, T>,
     outputs: Outputs<'_, T>,
-    options: &ForwardOptions<'_>,
+    options: &ForwardOptions<'_, T, F>,
     stream: &Stream,
 ) -> Result<(), Error> {
     let check = Check::of("attention::forward");
     let extents = Extents::check(&check, &inputs, &outputs)?;
     let scale = shape::scale(&check, options.scale, extents.head_dim)?;
-    for (argument, numbers) in [("kv_len", options.kv_len), ("q_start", options.q_start)] {
-        if let Some(numbers) = numbers {
-            check.shape(argument, numbers.shape(), &[extents.batch], "a number for each sequence")?;
-        }
-    }
+    options.check(&check, &extents)?;
     if outputs.out.is_empty() {
         return Ok(());
+    }
+    if options.is_scored() {
+        return scored(&check, inputs, outputs, options, &extents, scale, stream);
     }
     let given = Given {
         causal: options.causal,
@@ -74,14 +64,11 @@ pub fn forward<T: Activation + DotInto<f32>>(
     let bytes = size_of::<T::Storage>();
     let class = DeviceClass::of(device);
     let tuned = options.config.is_none().then(|| tuned::<T>(&extents, &given, device)).flatten();
-    let options = &ForwardOptions { config: options.config.or(tuned), ..*options };
+    let asked = options.config.or(tuned);
     let grid_of = |config: &ForwardConfig| queries.div_ceil(config.block_q) * extents.heads * extents.batch;
     let hopper =
         class.is_hopper() && bytes == 2 && queries > HOPPER_QUERIES && !given.kv_len && !given.q_start;
-    if options.config.is_none()
-        && hopper
-        && [&inputs.q, &inputs.k, &inputs.v].iter().all(|x| has_tensor_map(x))
-    {
+    if asked.is_none() && hopper && [&inputs.q, &inputs.k, &inputs.v].iter().all(|x| has_tensor_map(x)) {
         let config = ForwardConfig::hopper(head_dim, value_dim);
         let launch = hopper::attention_forward_hopper::<T>(
             inputs.q,
@@ -99,9 +86,8 @@ pub fn forward<T: Activation + DotInto<f32>>(
         let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(programs);
         return check.launched(launch.launch(stream));
     }
-    let config = options
-        .config
-        .unwrap_or_else(|| ForwardConfig::choose(queries, keys, head_dim, value_dim, bytes, class));
+    let config =
+        asked.unwrap_or_else(|| ForwardConfig::choose(queries, keys, head_dim, value_dim, bytes, class));
     check_dims(&check, (config.head_dim, config.value_dim), &extents)?;
     let launch = kernel::attention_forward::<T>(
         inputs.q,
@@ -136,6 +122,66 @@ fn tuned<T: Activation>(extents: &Extents, given: &Given, device: &Device) -> Op
         Some(TunedForward::General(config)) => Some(config),
         Some(TunedForward::Hopper) | None => None,
     }
+}
+
+/// [`forward`] where scores or what is seen are changed.
+fn scored<T: Activation + DotInto<f32>, F: ScoreMod>(
+    check: &Check,
+    inputs: Inputs<'_, T>,
+    outputs: Outputs<'_, T>,
+    options: &ForwardOptions<'_, T, F>,
+    extents: &Extents,
+    scale: f32,
+    stream: &Stream,
+) -> Result<(), Error> {
+    let device = stream.device();
+    let &Extents { queries, keys, heads, head_dim, value_dim, .. } = extents;
+    let sequences = options.sequences(extents);
+    let most_queries = options.packed.map_or(queries, |packed| packed.most_queries.min(queries));
+    if sequences == 0 || most_queries == 0 {
+        return Ok(());
+    }
+    let numbers = check.done(TensorView::empty(device, 1))?;
+    let [q_bounds, k_bounds] =
+        options.packed.map_or([numbers; 2], |packed| [packed.q_bounds, packed.k_bounds]);
+    let features = options.features(outputs.lse.is_some());
+    let lse = outputs.lse.map_or_else(|| TensorViewMut::empty(device, 3), Ok);
+    let bias = options.bias.map_or_else(|| TensorView::empty(device, 4), Ok);
+    let mask = options.mask.map_or_else(|| TensorView::empty(device, 4), Ok);
+    let slopes = options.alibi.map_or_else(|| TensorView::empty(device, 2), Ok);
+    let sinks = options.sinks.map_or_else(|| TensorView::empty(device, 1), Ok);
+    let [left, right] = options.reach();
+    let class = DeviceClass::of(device);
+    let bytes = size_of::<T::Storage>();
+    let config = options.config.unwrap_or_else(|| {
+        ForwardConfig::choose_scored(most_queries, keys, head_dim, value_dim, bytes, class)
+    });
+    check_dims(check, (config.head_dim, config.value_dim), extents)?;
+    let launch = scored::attention_forward_scored::<T, F>(
+        inputs.q,
+        inputs.k,
+        inputs.v,
+        outputs.out,
+        check.done(lse)?,
+        q_bounds,
+        k_bounds,
+        options.kv_len.unwrap_or(numbers),
+        options.q_start.unwrap_or(numbers),
+        check.done(bias)?,
+        check.done(mask)?,
+        check.done(slopes)?,
+        check.done(sinks)?,
+        most_queries as i32,
+        left,
+        right,
+        scale,
+        options.softcap.unwrap_or(1.0),
+        features,
+        options.scores.clone(),
+        config,
+    );
+    let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages);
+    check.launched(launch.grid(most_queries.div_ceil(config.block_q) * heads * sequences).launch(stream))
 }
 
 /// With more queries the kernel for Hopper, whose blocks have 128, is the faster one.

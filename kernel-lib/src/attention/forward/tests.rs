@@ -27,6 +27,7 @@ fn run<T: Activation + DotInto<f32>>(case: &Case<T>, memory: Memory, config: Opt
         kv_len: kv_len.as_ref().map(|n| n.view()),
         q_start: q_start.as_ref().map(|n| n.view()),
         config,
+        ..ForwardOptions::default()
     };
     let outputs = Outputs::new(out.view_mut()).with_lse(&mut lse);
     forward(Inputs::new(q.view(), k.view(), v.view()), outputs, &options, &stream).unwrap();
