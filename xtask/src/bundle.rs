@@ -29,6 +29,12 @@ const CONTENTS: &[Item] = &[
     Item::Program { package: "tegula-runner", kind: Kind::Test, name: "random_models", to: "runner-tests" },
     Item::Program { package: "tegula-runner", kind: Kind::Test, name: "smollm2", to: "smollm2-tests" },
     Item::Program { package: "tegula-runner", kind: Kind::Bin, name: "tegula-runner", to: "tegula-runner" },
+    Item::Program {
+        package: "tegula-autotune",
+        kind: Kind::Bin,
+        name: "tegula-autotune",
+        to: "tegula-autotune",
+    },
     // Kernels are compiled where they run, for the GPU that is there.
     Item::Tool("ptxas"),
 ];
@@ -48,12 +54,24 @@ const RUN: &[Run] = &[
     Run { name: "bench", command: "gpu-bench --json \"$OUT/bench.json\"" },
     // `GEMM=--gemm-space ./run.sh gemm` tries all configs.
     Run { name: "gemm", command: "gpu-bench --gemm --json \"$OUT/gemm.json\" $GEMM" },
+    Run { name: "tune", command: TUNE },
 ];
 
 /// The model's speed on the GPU, as a line of JSON, and what it says.
 const SPEAKS: &str = r#"[ -n "${TEGULA_SMOLLM2:-}" ] || { echo "skipped: TEGULA_SMOLLM2 names no model"; exit 0; }
 tegula-runner bench --device cuda --model "$TEGULA_SMOLLM2" --json --repeat 7 --tokens 128 | tee "$OUT/runner.json" &&
   tegula-runner generate --device cuda --model "$TEGULA_SMOLLM2" --chat --prompt "What is gravity?" --max-tokens 48"#;
+
+/// Records for Llama-3-8B within ten minutes; then every config to the end at five of its shapes, and the two beside each other: a ratio of at least 0.97 is within 3 % of
+/// the best.
+const TUNE: &str = r#"tegula-autotune tune gemm,attention,rms_norm --shapes llama3-8b --budget 10m --records "$OUT/records" --json > "$OUT/tune.jsonl"
+tail -n 1 "$OUT/tune.jsonl"
+tegula-autotune report --records "$OUT/records" --out "$OUT/tune.html"
+tegula-autotune tune gemm,attention_decode,rms_norm --exhaustive --budget 5m --records "$OUT/exhaustive" --json \
+  --shape m=1,n=6144,k=4096,bits=16 --shape m=64,n=28672,k=4096,bits=16 --shape m=4096,n=4096,k=14336,bits=16 \
+  --shape queries=1,keys=4096,sequences=64,group=4,head_dim=128,bits=16 --shape rows=4096,cols=4096,bits=16 > "$OUT/exhaustive.jsonl" &&
+  tegula-autotune compare "$OUT/exhaustive" "$OUT/records"
+"#;
 
 /// The largest archive that is still quickly carried to another machine.
 const LARGEST_ARCHIVE: u64 = 60_000_000;
