@@ -68,11 +68,11 @@ pub fn attention_forward_hopper<T: Float + DotInto<f32>>(
     let ForwardConfig { block_q, block_kv, head_dim, value_dim, .. } = config;
     let (queries, heads, keys) = (q.dim(1).cast::<i32>(), q.dim(2).cast::<i32>(), k.dim(1).cast::<i32>());
     let blocks = cdiv(queries, block_q);
-    let work = Schedule { blocks, sequences: heads * q.dim(0).cast::<i32>(), together, uneven: given.causal };
+    let work = Schedule { blocks, sequences: heads * q.dim(0).cast::<i32>(), together };
     let c = log2_scale(scale);
     let no_scores = zeros::<f32>([block_q, block_kv]);
-    for round in work.rounds() {
-        let (block, sequence) = work.at(round);
+    for id in work.blocks() {
+        let (block, sequence) = work.at(id);
         let (head, batch) = (sequence % heads, sequence / heads);
         // The last blocks of a causal attention see the most keys: they start first.
         let first = if given.causal { blocks - 1 - block } else { block } * block_q;

@@ -77,12 +77,14 @@ pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
             outputs.out,
             lse,
             scale,
-            heads_together(&extents, bytes),
+            if given.causal { 1 } else { heads_together(&extents, bytes) },
             given,
             config,
         );
-        // Programs that stay, where there are more blocks than multiprocessors.
-        let programs = grid_of(&config).min(device.properties().multiprocessors.max(1) as usize);
+        // Programs that stay, where blocks are of equal weight.
+        let most =
+            if given.causal { usize::MAX } else { device.properties().multiprocessors.max(1) as usize };
+        let programs = grid_of(&config).min(most);
         let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(programs);
         return check.launched(launch.launch(stream));
     }
