@@ -257,8 +257,8 @@ fn scored_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, varian
 fn hopper_variants_of<T: Float + DotInto<f32>>(types: &str, variants: &mut Vec<Variant>) {
     for (head_dim, value_dim) in [(64, 64), (128, 128), (192, 128), (256, 256)] {
         let config = ForwardConfig::hopper(head_dim, value_dim);
-        for causal in [false, true] {
-            let given = Given { causal, lse: causal, ..Given::default() };
+        for (causal, lse) in [(false, false), (false, true), (true, false), (true, true)] {
+            let given = Given { causal, lse, ..Given::default() };
             variants.push(Variant::new(types, (config, given), move || {
                 attention_forward_hopper::<T>::stage(given, config)
             }));
