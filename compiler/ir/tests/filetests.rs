@@ -74,9 +74,20 @@ impl Subtest for RunPass {
                     kernel.name
                 ));
             }
+            reads_back(&after)?;
             out += &after;
         }
         Ok(out)
+    }
+}
+
+/// What a pass makes has a text form, too, and it is that of the same kernel.
+fn reads_back(printed: &str) -> Result<(), String> {
+    let again: String = parse(printed)?.iter().map(Kernel::to_string).collect();
+    if again == printed {
+        Ok(())
+    } else {
+        Err(format!("what was printed reads back as another kernel:\n{again}"))
     }
 }
 

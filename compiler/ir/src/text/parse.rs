@@ -324,7 +324,7 @@ impl<'s> Parser<'s> {
                     Opcode::For(_) => self.for_op(opcode)?,
                     Opcode::While => self.while_op()?,
                     Opcode::If => self.if_op()?,
-                    _ => self.generic_op(opcode)?,
+                    _ => self.generic_op(opcode, !names.is_empty())?,
                 }
             }
         };
@@ -361,7 +361,8 @@ impl<'s> Parser<'s> {
         *self.locs.entry(loc).or_insert_with_key(|loc| kernel.locs.push(loc.clone()))
     }
 
-    fn generic_op(&mut self, opcode: Opcode) -> PResult<Built> {
+    /// `named`: has it results?
+    fn generic_op(&mut self, opcode: Opcode, named: bool) -> PResult<Built> {
         let operands = match opcode {
             // What follows these without a comma is the next operation.
             Opcode::Print { .. } | Opcode::Assert { .. } => {
@@ -384,9 +385,9 @@ impl<'s> Parser<'s> {
             | Opcode::ChannelAlloc
             | Opcode::TurnWait
             | Opcode::TurnPass => SmallVec::new(),
-            Opcode::Yield | Opcode::AsyncDotWait(_) if !matches!(self.token, Token::Value(_)) => {
-                SmallVec::new()
-            }
+            // A value behind it may be the next operation's; it gives back what it is given.
+            Opcode::AsyncDotWait(_) if !named => SmallVec::new(),
+            Opcode::Yield if !matches!(self.token, Token::Value(_)) => SmallVec::new(),
             _ => self.operands()?,
         };
         let suffix = self.suffix()?;
