@@ -234,6 +234,59 @@ fn files_are_mapped_and_replaced_as_a_whole() {
     assert_eq!(Bundle::open(&path).unwrap_err().fault, Fault::NotABundle);
 }
 
+/// Loading one kernel reads that kernel: everything else in the file may be damaged, and nobody notices before it is asked for.
+#[test]
+fn kernels_are_loaded_one_by_one() {
+    let good = sample();
+    let whole = open(&good).unwrap();
+    let wanted = aligned(kernel("scale"));
+    let record = whole.find(&SourceHash::of(&wanted)).unwrap().unwrap();
+    let variant = record.variants.iter().find(|v| v.facts == facts(&wanted)).unwrap();
+    let image = variant.images.iter().find(|image| image.target == "sm_90a").unwrap();
+    let used = [image.cubin, image.ptx].map(|part| part.unwrap() as usize);
+    let mut bytes = good.clone();
+    for (_, part) in whole.parts().iter().enumerate().filter(|(number, _)| !used.contains(number)) {
+        bytes[part.offset as usize..(part.offset + part.stored) as usize].fill(0xa5);
+    }
+    let damaged = open(&bytes).unwrap();
+    assert_eq!(seed(find(&damaged, &wanted, "sm_90a", Wanted::Machine).unwrap()), 4);
+    let error = find(&damaged, &kernel("scale"), "sm_90a", Wanted::Machine).unwrap_err();
+    assert!(matches!(error.fault, Fault::Damaged(_)), "{error}");
+    assert_eq!(damaged.verify().unwrap_err().len(), whole.parts().len() - used.len());
+}
+
+/// What a first launch waits for, with a cubin of usual size: `cargo test --release -p tegula-bundle -- --ignored --nocapture microseconds`.
+#[test]
+#[ignore = "a measurement, for an optimised build on an idle machine"]
+fn a_kernel_is_loaded_within_100_microseconds() {
+    let mut builder = Builder::new();
+    for index in 0..500 {
+        let mut code = code(index, "sm_90a", true);
+        // Machine code of 30 kB, which compresses about as well as noise beside repetition does.
+        code.cubin = code.cubin.map(|noise| [&noise[..], &vec![index as u8; 28_000]].concat());
+        code.ptx.clear();
+        builder.add(label(&format!("k{index}"), ""), &kernel(&format!("k{index}")), "1", code).unwrap();
+    }
+    let bundle = open(&builder.finish()).unwrap();
+    let mut times: Vec<f64> = (0..500)
+        .map(|index| {
+            let kernel = kernel(&format!("k{index}"));
+            let (source, facts) = (SourceHash::of(&kernel), facts(&kernel));
+            let began = std::time::Instant::now();
+            let found = bundle.code(&source, &facts, "sm_90a", Wanted::Machine).unwrap();
+            let time = began.elapsed().as_secs_f64() * 1e6;
+            assert!(matches!(found, Found::Kernel(_)));
+            time
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!(
+        "found, decompressed and checked: median {:.1} µs, 99 of 100 within {:.1} µs",
+        times[250], times[495]
+    );
+    assert!(times[250] <= 100.0, "{:.1} µs", times[250]);
+}
+
 /// Looks at everything that a damaged bundle may still answer: right answers or errors, and an error somewhere.
 fn check_damaged(bytes: &[u8], what: &str) {
     let Ok(bundle) = open(bytes) else { return };
