@@ -9,7 +9,7 @@ use super::Library;
 use crate::bucket::Dim;
 use crate::fields::{Config, Shape, word_of};
 
-/// [`tegula_kernels::gemm`].
+/// [`tegula_kernels::gemm`](mod@tegula_kernels::gemm).
 pub struct Gemm;
 
 const ALGORITHMS: [(&str, Algorithm); 4] = [
