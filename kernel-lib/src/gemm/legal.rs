@@ -93,6 +93,10 @@ impl Config {
             return illegal(problem, "use a cluster of 1");
         }
         match device {
+            // Without them the tile is one CTA's, and no CTA has room for it.
+            DeviceClass::Gpu { .. } if !device.is_hopper() => {
+                illegal(format!("a cluster of {cluster} CTAs, which only Hopper has"), "use a cluster of 1")
+            }
             DeviceClass::Gpu { multiprocessors, .. } if multiprocessors < cluster => {
                 let problem = format!("a cluster of {cluster} CTAs on {multiprocessors} multiprocessors");
                 illegal(problem, "use a cluster that divides them")

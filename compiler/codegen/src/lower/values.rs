@@ -323,6 +323,12 @@ impl<'c> Lowering<'c, '_> {
         regs.chunks(per_word)
             .map(|c| match c {
                 [one] => self.e.bitcast(*one, self.e.t.i32),
+                // Not as a vector: of loads of two bytes LLVM would make shuffles with bytes that nobody gave, and of these moves from registers that were never written.
+                bytes @ [_, _, _, _] => {
+                    let at =
+                        |i: usize| self.e.shl(self.e.resize(bytes[i], self.e.t.i32, false), 8 * i as u32);
+                    self.e.or(self.e.or(at(0), at(1)), self.e.or(at(2), at(3)))
+                }
                 many => self.e.bitcast(self.e.build_vector(many), self.e.t.i32),
             })
             .collect()

@@ -175,7 +175,7 @@ fn configs_of_gpus() {
 /// Every config of Hopper's space, as what it is on a device without it.
 #[test]
 fn the_space_of_hopper_on_the_tests_device() {
-    for config in hopper::space(Class::Float8, 256) {
+    for config in super::persistent::space_on(&device(), Class::Float8, 256) {
         let config = Some(config);
         against_f64::<f8e4m3, bf16>(&device(), Case { config, ..case(70, 33, 256, ROWS) });
         against_f64::<i8, i32>(&device(), Case { config, ..case(33, 70, 256, PLAIN) });

@@ -99,9 +99,27 @@ fn assert_specialized(device: &Device, config: Config, kernel: Kernel) {
     }
 }
 
+/// Hopper's space, as far as it is legal on a device: a cluster's tile is too large for one CTA where there are no clusters.
+pub(super) fn space_on(device: &Device, class: Class, k: usize) -> Vec<Config> {
+    let clusters = match DeviceClass::of(device) {
+        DeviceClass::Host { .. } => true,
+        gpu => gpu.is_hopper(),
+    };
+    hopper::space(class, k).filter(|config| config.cluster == 1 || clusters).collect()
+}
+
+#[test]
+fn clusters_are_refused_where_there_are_none() {
+    let problem = Problem::dense([4096, 4096, 4096], Class::Half);
+    let cluster = hopper::space(Class::Half, usize::MAX).find(|c| c.cluster > 1).unwrap();
+    let refused = cluster.check(&problem, DeviceClass::A100).unwrap_err();
+    assert_eq!(refused.problem, "a cluster of 2 CTAs, which only Hopper has");
+    assert_eq!(cluster.check(&problem, DeviceClass::H200), Ok(()));
+}
+
 #[test]
 fn every_config_on_the_tests_device() {
-    for config in hopper::space(Class::Half, usize::MAX) {
+    for config in space_on(&device(), Class::Half, usize::MAX) {
         for shape in [[1, 1, 1], [130, 7, 65], [33, 260, 64], [65, 1, 130], [1, 70, 33], [5, 9, 0]] {
             if config.algorithm == Algorithm::Persistent || shape[2] > 0 {
                 let units = config.tiles(shape[0], shape[1]) * shape[2].div_ceil(config.block_k);
