@@ -238,36 +238,7 @@ mod emulated {
     use super::*;
 
     /// `y[i] = x[i] · by`.
-    const SCALE: &str = "
-.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry scale(.param .u64 x, .param .u64 y, .param .u64 n, .param .f32 by)
-{
-    .reg .pred %p;
-    .reg .b32 %r<4>;
-    .reg .b64 %d<8>;
-    .reg .f32 %f<2>;
-    ld.param.u64 %d0, [x];
-    ld.param.u64 %d1, [y];
-    ld.param.u64 %d3, [n];
-    ld.param.f32 %f0, [by];
-    mov.u32 %r0, %ctaid.x;
-    mov.u32 %r1, %ntid.x;
-    mov.u32 %r2, %tid.x;
-    mad.lo.s32 %r0, %r0, %r1, %r2;
-    cvt.u64.u32 %d4, %r0;
-    setp.ge.u64 %p, %d4, %d3;
-    @%p ret;
-    mul.wide.s32 %d2, %r0, 4;
-    add.s64 %d0, %d0, %d2;
-    add.s64 %d1, %d1, %d2;
-    ld.global.f32 %f1, [%d0];
-    mul.f32 %f1, %f1, %f0;
-    st.global.f32 [%d1], %f1;
-    ret;
-}
-";
+    const SCALE: &str = include_str!("scale.ptx");
 
     fn scale() -> CompiledKernel {
         CompiledKernel {

@@ -3,16 +3,17 @@
 use tegula::prelude::*;
 use tegula::runtime::{Device, Stream, Tensor};
 use tegula_kernels::attention::decode::config::DecodeConfig;
+use tegula_kernels::attention::forward::HOPPER_QUERIES;
 use tegula_kernels::attention::forward::config::ForwardConfig;
 use tegula_kernels::attention::{
     DecodeOptions, DecodeWorkspace, ForwardOptions, Inputs, Outputs, decode, forward,
 };
 use tegula_kernels::tuned::{TunedDecode, TunedForward};
+use tegula_records::library::Library;
 use tegula_records::library::attention::{Decode as DecodeRecords, Forward as ForwardRecords, decode_shape};
-use tegula_records::{Dim, library::Library};
 
 use super::pool::{Pool, sets};
-use super::{BF16, F32, compare, spread, words};
+use super::{BF16, F32, as_in_records, compare, spread, words};
 use crate::cost::{Plan, Work};
 use crate::device::DeviceInfo;
 use crate::shapes::{Demand, Workload, layers};
@@ -23,9 +24,6 @@ pub struct Forward;
 
 /// [`tegula_kernels::attention::decode`](fn@tegula_kernels::attention::decode).
 pub struct Decode;
-
-/// With fewer queries, the kernel for Hopper is not taken.
-const HOPPER_QUERIES: usize = 64;
 
 /// Tensors of a call.
 #[derive(Clone, Copy)]
@@ -87,21 +85,7 @@ fn default_forward(shape: &Shape, device: &DeviceInfo) -> TunedForward {
 }
 
 impl Tunable for Forward {
-    fn name(&self) -> &str {
-        ForwardRecords::NAME
-    }
-
-    fn dims(&self) -> &[Dim] {
-        ForwardRecords::DIMS
-    }
-
-    fn source(&self) -> String {
-        ForwardRecords::source()
-    }
-
-    fn space_version(&self) -> u32 {
-        ForwardRecords::SPACE
-    }
+    as_in_records!(ForwardRecords);
 
     fn shapes(&self, workload: &Workload) -> Result<Demand, String> {
         Ok(layers::forward(workload))
@@ -117,10 +101,6 @@ impl Tunable for Forward {
 
     fn default_config(&self, shape: &Shape, device: &DeviceInfo) -> Config {
         ForwardRecords::to_config(&default_forward(shape, device), shape)
-    }
-
-    fn check(&self, shape: &Shape, config: &Config, device: &DeviceInfo) -> Result<(), String> {
-        ForwardRecords::check(&ForwardRecords::from_config(config, shape)?, shape, device.class())
     }
 
     fn work(&self, shape: &Shape) -> Work {
@@ -176,21 +156,7 @@ fn smaller(shape: &Shape, [queries, keys]: [u64; 2]) -> Shape {
 }
 
 impl Tunable for Decode {
-    fn name(&self) -> &str {
-        DecodeRecords::NAME
-    }
-
-    fn dims(&self) -> &[Dim] {
-        DecodeRecords::DIMS
-    }
-
-    fn source(&self) -> String {
-        DecodeRecords::source()
-    }
-
-    fn space_version(&self) -> u32 {
-        DecodeRecords::SPACE
-    }
+    as_in_records!(DecodeRecords);
 
     fn shapes(&self, workload: &Workload) -> Result<Demand, String> {
         Ok(layers::decode(workload))
@@ -206,10 +172,6 @@ impl Tunable for Decode {
         let all = DecodeConfig::candidates(decode_shape(shape), shape.extent("sequences"), device.class());
         let (config, splits) = all[0];
         DecodeRecords::to_config(&TunedDecode { config, splits }, shape)
-    }
-
-    fn check(&self, shape: &Shape, config: &Config, device: &DeviceInfo) -> Result<(), String> {
-        DecodeRecords::check(&DecodeRecords::from_config(config, shape)?, shape, device.class())
     }
 
     fn work(&self, shape: &Shape) -> Work {

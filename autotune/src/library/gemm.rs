@@ -4,11 +4,11 @@ use tegula::prelude::*;
 use tegula::runtime::{Device, Stream, Tensor};
 use tegula_kernels::gemm::config::{Algorithm, Config as Typed};
 use tegula_kernels::gemm::{GemmOptions, Workspace, gemm_with};
+use tegula_records::library::Library;
 use tegula_records::library::gemm::{Gemm as Records, problem};
-use tegula_records::{Dim, library::Library};
 
 use super::pool::{Pool, sets};
-use super::{BF16, F32, compare, spread, words};
+use super::{BF16, F32, as_in_records, compare, spread, words};
 use crate::cost::{Plan, Work};
 use crate::device::DeviceInfo;
 use crate::shapes::{Demand, Workload, layers};
@@ -18,21 +18,7 @@ use crate::{Config, Fault, Instance, Purpose, Shape, Tunable};
 pub struct Gemm;
 
 impl Tunable for Gemm {
-    fn name(&self) -> &str {
-        Records::NAME
-    }
-
-    fn dims(&self) -> &[Dim] {
-        Records::DIMS
-    }
-
-    fn source(&self) -> String {
-        Records::source()
-    }
-
-    fn space_version(&self) -> u32 {
-        Records::SPACE
-    }
+    as_in_records!(Records);
 
     fn shapes(&self, workload: &Workload) -> Result<Demand, String> {
         layers::gemm(workload)
@@ -45,10 +31,6 @@ impl Tunable for Gemm {
 
     fn default_config(&self, shape: &Shape, device: &DeviceInfo) -> Config {
         Records::to_config(&Typed::choose(&problem(shape), true, device.class()), shape)
-    }
-
-    fn check(&self, shape: &Shape, config: &Config, device: &DeviceInfo) -> Result<(), String> {
-        Records::check(&Records::from_config(config, shape)?, shape, device.class())
     }
 
     fn work(&self, shape: &Shape) -> Work {

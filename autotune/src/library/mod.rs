@@ -10,6 +10,32 @@ mod rms_norm;
 
 use crate::{Fault, Tunable};
 
+/// What a kernel's records say of it already: its name, extents, source and space, and which configs are legal.
+macro_rules! as_in_records {
+    ($records:ty) => {
+        fn name(&self) -> &str {
+            <$records>::NAME
+        }
+
+        fn dims(&self) -> &[tegula_records::Dim] {
+            <$records>::DIMS
+        }
+
+        fn source(&self) -> String {
+            <$records>::source()
+        }
+
+        fn space_version(&self) -> u32 {
+            <$records>::SPACE
+        }
+
+        fn check(&self, shape: &Shape, config: &Config, device: &DeviceInfo) -> Result<(), String> {
+            <$records>::check(&<$records>::from_config(config, shape)?, shape, device.class())
+        }
+    };
+}
+use as_in_records;
+
 /// Those that can be tuned.
 pub fn kernels() -> Vec<Box<dyn Tunable>> {
     vec![

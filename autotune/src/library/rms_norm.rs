@@ -4,11 +4,11 @@ use tegula::prelude::*;
 use tegula::runtime::{Device, Stream, Tensor};
 use tegula_kernels::rms_norm::config::Config as Typed;
 use tegula_kernels::rms_norm::rms_norm_with;
+use tegula_records::library::Library;
 use tegula_records::library::rms_norm::RmsNorm as Records;
-use tegula_records::{Dim, library::Library};
 
 use super::pool::{Pool, sets};
-use super::{BF16, F32, compare, spread, words};
+use super::{BF16, F32, as_in_records, compare, spread, words};
 use crate::cost::{Plan, Work};
 use crate::device::DeviceInfo;
 use crate::shapes::{Demand, Workload, layers};
@@ -24,21 +24,7 @@ fn extents(shape: &Shape) -> [usize; 2] {
 }
 
 impl Tunable for RmsNorm {
-    fn name(&self) -> &str {
-        Records::NAME
-    }
-
-    fn dims(&self) -> &[Dim] {
-        Records::DIMS
-    }
-
-    fn source(&self) -> String {
-        Records::source()
-    }
-
-    fn space_version(&self) -> u32 {
-        Records::SPACE
-    }
+    as_in_records!(Records);
 
     fn shapes(&self, workload: &Workload) -> Result<Demand, String> {
         Ok(layers::rms_norm(workload))
@@ -53,10 +39,6 @@ impl Tunable for RmsNorm {
     fn default_config(&self, shape: &Shape, device: &DeviceInfo) -> Config {
         let [rows, cols] = extents(shape);
         Records::to_config(&Typed::choose(rows, cols, device.class()), shape)
-    }
-
-    fn check(&self, shape: &Shape, config: &Config, device: &DeviceInfo) -> Result<(), String> {
-        Records::check(&Records::from_config(config, shape)?, shape, device.class())
     }
 
     fn work(&self, shape: &Shape) -> Work {

@@ -8,7 +8,7 @@ use tegula::prelude::*;
 use super::config::Config;
 use super::element::{Factor, Rounded, Sum};
 use super::epilogue::{At, Epilogue};
-use super::options::{Numerics, Output, Scales, load_once};
+use super::options::{Numerics, Output, load_once};
 use super::product::Product;
 
 /// y = x · wᵀ and what becomes of it, a tile of `config.rows` × `config.block_n` a program.  x: [.., m, k]; w: [.., n, k]; bias: `[n]`;
@@ -28,15 +28,7 @@ pub fn tiled<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
     epilogue: F,
 ) {
     let product = Product { x, weights: vec![w], config, numerics };
-    let scales = Scales { x: x_scale, weights: vec![w_scale], y: y_scale };
-    let output = Output {
-        bias: Some(bias),
-        residual: Some(residual),
-        scales: Some(scales),
-        parts: vec![y],
-        numerics,
-        epilogue,
-    };
+    let output = Output::whole(y, (bias, residual), [x_scale, w_scale, y_scale], numerics, epilogue);
     let at = product.place(program_id(0));
     let mut sums = product.zeros();
     for k in (0..product.depth()).step_by(config.block_k) {
@@ -63,15 +55,7 @@ pub fn persistent<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
     epilogue: F,
 ) {
     let product = Product { x, weights: vec![w], config, numerics };
-    let scales = Scales { x: x_scale, weights: vec![w_scale], y: y_scale };
-    let output = Output {
-        bias: Some(bias),
-        residual: Some(residual),
-        scales: Some(scales),
-        parts: vec![y],
-        numerics,
-        epilogue,
-    };
+    let output = Output::whole(y, (bias, residual), [x_scale, w_scale, y_scale], numerics, epilogue);
     for id in tegula::prelude::persistent(product.count()) {
         let at = product.place(id);
         let mut sums = product.zeros();
@@ -105,15 +89,7 @@ pub fn stream_k<T: Factor, O: Rounded, E: Float, F: Epilogue>(
     epilogue: F,
 ) {
     let product = Product { x, weights: vec![w], config, numerics };
-    let scales = Scales { x: x_scale, weights: vec![w_scale], y: y_scale };
-    let output = Output {
-        bias: Some(bias),
-        residual: Some(residual),
-        scales: Some(scales),
-        parts: vec![y],
-        numerics,
-        epilogue,
-    };
+    let output = Output::whole(y, (bias, residual), [x_scale, w_scale, y_scale], numerics, epilogue);
     let steps = cdiv(x.dim(1), config.block_k).cast::<i32>();
     let (units, programs) = (product.count() * steps, num_programs(0));
     let begin = |program: Scalar<i32>| program * units / programs;
@@ -201,15 +177,7 @@ pub fn gemv<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
             *sum = T::multiply_add(row.load([0, k], [block_n, block_k]), ws, *sum);
         }
     }
-    let scales = Scales { x: x_scale, weights: vec![w_scale], y: y_scale };
-    let output = Output {
-        bias: Some(bias),
-        residual: Some(residual),
-        scales: Some(scales),
-        parts: vec![y],
-        numerics,
-        epilogue,
-    };
+    let output = Output::whole(y, (bias, residual), [x_scale, w_scale, y_scale], numerics, epilogue);
     for (row, sum) in sums.into_iter().enumerate() {
         output.store(At { batch, row: constant(row as i32), col }, &[sum.sum(1).expand(0)]);
     }

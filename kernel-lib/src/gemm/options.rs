@@ -327,6 +327,19 @@ pub(crate) struct Output<O: Rounded, E: Float, F: Epilogue, const R: usize> {
 }
 
 impl<O: Rounded, E: Float, F: Epilogue, const R: usize> Output<O, E, F, R> {
+    /// One matrix (or one of each of a batch), with all that can be added to it; scales of x, w and y.
+    pub(crate) fn whole(
+        y: ViewMut<O, R>,
+        (bias, residual): (View<E, 1>, View<E, R>),
+        [x, w, to]: [View<f32, 1>; 3],
+        numerics: Numerics,
+        epilogue: F,
+    ) -> Self {
+        let scales = Scales { x, weights: vec![w], y: to };
+        let (bias, residual) = (Some(bias), Some(residual));
+        Output { bias, residual, scales: Some(scales), parts: vec![y], numerics, epilogue }
+    }
+
     /// Stores what becomes of a tile of the product, or of two products. What lies outside of the output is dropped.
     pub(crate) fn store<S: Sum>(&self, at: At, products: &[Tile<S>]) {
         // Integers that nothing happens to stay exact.

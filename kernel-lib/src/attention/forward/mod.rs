@@ -187,7 +187,7 @@ fn scored<T: Activation + DotInto<f32>, F: ScoreMod>(
 }
 
 /// With more queries the kernel for Hopper, whose blocks have 128, is the faster one.
-pub(crate) const HOPPER_QUERIES: usize = 64;
+pub const HOPPER_QUERIES: usize = 64;
 
 /// What keys and values of the heads that are gone through side by side may take: half of an H100's or H200's L2 cache.
 const TOGETHER_BYTES: usize = 25 << 20;
