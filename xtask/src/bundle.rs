@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::built::{self, Artifact, executable};
 use crate::machine::Machine;
@@ -78,7 +78,7 @@ const LARGEST_ARCHIVE: u64 = 60_000_000;
 
 /// Something that goes into the archive.
 #[allow(dead_code, reason = "which kinds are in use changes with CONTENTS")]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Item {
     /// A program of the workspace, at `bin/TO` in the archive.
     Program { package: &'static str, kind: Kind, name: &'static str, to: &'static str },
@@ -101,7 +101,7 @@ enum Kind {
 }
 
 /// A line of `run.sh`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Run {
     /// `./run.sh NAME` runs this one alone.
     name: &'static str,
@@ -115,12 +115,16 @@ pub struct Args {
     /// Only show what would go in
     #[arg(long)]
     list: bool,
+    /// Pack only what these steps of `run.sh` need, and a `run.sh` with these steps
+    #[arg(long, value_name = "STEP", value_delimiter = ',')]
+    only: Vec<String>,
 }
 
 /// Runs `cargo xtask bundle`.
 pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    let (contents, steps) = select(CONTENTS, RUN, &args.only)?;
     if args.list {
-        print!("{}", listing(CONTENTS, RUN));
+        print!("{}", listing(&contents, &steps));
         return Ok(ExitCode::SUCCESS);
     }
     setup::ensure(workspace, Scope::Everything)?;
@@ -130,16 +134,29 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     std::fs::create_dir_all(&workspace.target)?;
     let folder = tempfile::tempdir_in(&workspace.target)?;
-    let programs = build(workspace, CONTENTS)?;
-    for item in CONTENTS {
+    let programs = build(workspace, &contents)?;
+    for item in &contents {
         add(workspace, item, &programs, folder.path())?;
     }
-    write_executable(&folder.path().join("run.sh"), &run_script(RUN))?;
+    write_executable(&folder.path().join("run.sh"), &run_script(&steps))?;
     let archive = pack(folder.path(), &workspace.target)?;
     let size = std::fs::metadata(&archive)?.len();
     println!("{}: {:.1} MB; unpack it and run ./run.sh", archive.display(), size as f64 / 1e6);
     ensure!(size <= LARGEST_ARCHIVE, "that is more than {} MB", LARGEST_ARCHIVE / 1_000_000);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The steps of these names, or all if none is named, and what they need: the items whose names stand in their commands, and the tools, which the script
+/// names to all programs.
+fn select(contents: &[Item], run: &[Run], names: &[String]) -> Result<(Vec<Item>, Vec<Run>)> {
+    if let Some(unknown) = names.iter().find(|name| !run.iter().any(|step| step.name == **name)) {
+        let known: Vec<_> = run.iter().map(|step| step.name).collect();
+        bail!("run.sh has no step `{unknown}`; its steps are {}", known.join(", "));
+    }
+    let chosen = |step: &&Run| names.is_empty() || names.iter().any(|name| name == step.name);
+    let steps: Vec<Run> = run.iter().filter(chosen).copied().collect();
+    let needed = |item: &&Item| names.is_empty() || steps.iter().any(|step| step.needs(item));
+    Ok((contents.iter().filter(needed).copied().collect(), steps))
 }
 
 fn listing(contents: &[Item], run: &[Run]) -> String {
@@ -157,6 +174,18 @@ fn listing(contents: &[Item], run: &[Run]) -> String {
         let _ = writeln!(text, "./run.sh {:<19} {}", step.name, step.command);
     }
     text
+}
+
+impl Run {
+    /// Does the command call a program of this name, or use a file of it?
+    fn needs(&self, item: &Item) -> bool {
+        let wanted = match item {
+            Item::Program { to, .. } | Item::Copy { to, .. } => to,
+            Item::Tool(_) => return true,
+        };
+        let part_of_word = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+        self.command.split(|c| !part_of_word(c)).any(|word| word == *wanted)
+    }
 }
 
 /// Puts one item into the folder that is to be packed.
@@ -346,6 +375,26 @@ mod tests {
         assert!(passed && output.ends_with("1 passed, 0 failed\n"), "{output}");
         let (output, passed) = run_it(STEPS, &["absent"]);
         assert!(!passed && output.ends_with("0 passed, 0 failed\n"), "{output}");
+    }
+
+    #[test]
+    fn named_steps_bring_what_they_call() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let (contents, steps) = select(CONTENTS, RUN, &names(&["tune", "runner"])).unwrap();
+        assert_eq!(steps.iter().map(|step| step.name).collect::<Vec<_>>(), ["runner", "tune"]);
+        let text = listing(&contents, &[]);
+        let places: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(places, ["bin/runner-tests", "bin/tegula-autotune", "bin/ptxas"]);
+        assert_eq!(select(CONTENTS, RUN, &[]).unwrap().0.len(), CONTENTS.len());
+        let error = select(CONTENTS, RUN, &names(&["tune", "tunes"])).unwrap_err().to_string();
+        assert!(error.contains("no step `tunes`") && error.contains("conformance, "), "{error}");
+        for step in RUN {
+            let is_called = |item: &Item| !matches!(item, Item::Tool(_)) && step.needs(item);
+            assert!(CONTENTS.iter().any(is_called), "{} calls nothing of the archive", step.name);
+        }
+        for item in CONTENTS {
+            assert!(RUN.iter().any(|step| step.needs(item)), "no step calls {item:?}");
+        }
     }
 
     #[test]
