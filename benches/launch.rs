@@ -33,7 +33,9 @@ impl Compiler for AllSlots {
                     ElemType::Value(elem) => abi.push(AbiSlot::Scalar { param, elem }),
                     ElemType::Ptr(_) => abi.push(AbiSlot::Address { param }),
                 },
-                Type::Shared(_) | Type::Channel(_) => unreachable!("no parameter is a shared buffer"),
+                Type::Shared(_) | Type::Channel(_) | Type::Ring(_) | Type::Slot => {
+                    unreachable!("no parameter is a shared buffer")
+                }
             }
         }
         Ok(CompiledKernel {

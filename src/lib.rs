@@ -74,4 +74,6 @@ mod documents {
     pub struct Debugging;
     #[doc = include_str!("../docs/book/src/emulated.md")]
     pub struct Emulated;
+    #[doc = include_str!("../docs/book/src/explicit.md")]
+    pub struct Explicit;
 }

@@ -22,6 +22,10 @@ use tegula_kernels::gemm::options::{Numerics, Scaling};
 use tegula_kernels::gemm::{Activate, Class, Factor, Keep, Rounded, fused, hopper, kernel};
 use tegula_kernels::registry::with_usual_facts;
 
+#[path = "explicit/kernels.rs"]
+#[allow(dead_code)]
+mod explicit_kernels;
+
 /// What a thread may hold at entry, so that the registers of a multiprocessor suffice: with two groups of warps that compute, and with one.
 const MOST_REGISTERS: [u32; 2] = [168, 255];
 
@@ -159,6 +163,35 @@ fn line(Case { types, config, kernel }: &Case) -> Result<String, String> {
         main.count("SYNCS.PHASECHK"),
         main.count("WARPGROUP.DEPBAR"),
     ))
+}
+
+/// What is written at the explicit level costs nothing: the loop of a product is that of the compiler's own slicing.
+#[test]
+fn explicit_groups_have_the_loop_of_automatic_ones() {
+    if let Err(e) = ptxas::version() {
+        eprintln!("skipped: {e}");
+        return;
+    }
+    let main = |kernel: Result<Kernel, Diagnostics>| {
+        let emit = Emit { sass: true, ..Emit::default() };
+        let options = Options { assemble: Assemble::Require, emit, ..Options::default() };
+        let made = compile(&with_usual_facts(kernel.unwrap()), &Target::SM_90A, &options).unwrap();
+        let report = made.kernel.report.expect("ptxas ran");
+        assert_eq!((report.spill_store_bytes, report.spill_load_bytes), (0, 0));
+        assert!(report.warnings.is_empty() && report.registers <= MOST_REGISTERS[0], "{report:?}");
+        Loop::main(&made.artifacts.sass.expect("asked for")).expect("a loop of products")
+    };
+    for blocks in [[128, 256, 64], [128, 128, 64]] {
+        let explicit = main(explicit_kernels::product::stage(blocks, 4));
+        let automatic = main(explicit_kernels::automatic::stage(blocks, 4));
+        let shape = |l: &Loop| {
+            let products = l.0.iter().filter(|i| is_product(i)).count();
+            [products, l.count("SYNCS.PHASECHK"), l.count("WARPGROUP.DEPBAR"), l.between().len()]
+        };
+        assert_eq!(shape(&explicit), shape(&automatic), "{blocks:?}: {:?}\n{:?}", explicit.0, automatic.0);
+        let more = explicit.0.len().abs_diff(automatic.0.len());
+        assert!(more <= 2, "{blocks:?}: {} and {} instructions", explicit.0.len(), automatic.0.len());
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | `if`/`else` (statement or value), `for`, `while` | inline calls that open and close regions (`expand::control`) |
 //! | `== != < <= > >=`, `&&`, <code>\|\|</code> | calls of traits, since Rust's own must give `bool` |
 //! | `lo..hi` in the head of a `for` | a call that also takes tiles as bounds |
+//! | `warp_groups! { producer => …, consumer => … }` | the same, with one region a group |
 //! | assignments to outer variables inside the above | a line that hands the variable to the region: it is *carried* |
 //!
 //! # Host and device are told apart by type, not by the macro
@@ -32,6 +33,7 @@ use syn::parse_macro_input;
 mod attr;
 mod carry;
 mod expand;
+mod groups;
 mod offsets;
 mod rewrite;
 mod scope;

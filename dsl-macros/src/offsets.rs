@@ -7,8 +7,14 @@ use syn::punctuated::Punctuated;
 use syn::{Expr, ExprTuple, Ident, Token, token};
 
 /// Methods and functions, and which of their arguments say a place (or extents, or strides) in a view.
-const PLACES: [(&str, &[usize]); 4] =
-    [("load", &[0]), ("load_padded", &[0]), ("store", &[0]), ("from_ptr", &[1, 2])];
+const PLACES: [(&str, &[usize]); 6] = [
+    ("load", &[0]),
+    ("load_padded", &[0]),
+    ("load_scalar", &[0]),
+    ("copy_from", &[1]),
+    ("store", &[0]),
+    ("from_ptr", &[1, 2]),
+];
 
 /// Makes tuples of those arguments of a call that are offsets.
 pub(crate) fn array_to_tuple(callee: &Ident, args: &mut Punctuated<Expr, Token![,]>) {

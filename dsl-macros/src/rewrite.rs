@@ -4,6 +4,7 @@
 //! types, patterns, constants and arguments of macros.
 
 use proc_macro2::Span;
+use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
     BinOp, Block, Expr, ExprBinary, ExprClosure, ExprForLoop, ExprIf, ExprWhile, Label, Local, Pat,
@@ -12,6 +13,7 @@ use syn::{
 
 use crate::attr::take_host;
 use crate::expand::control::Control;
+use crate::groups::Groups;
 use crate::offsets;
 use crate::scope::{Closed, FrameKind, Scopes, binds_ref_mut, for_each_target, is_compound_assignment};
 
@@ -58,6 +60,14 @@ impl VisitMut for Rewriter<'_> {
             match stmt {
                 // An `if` whose value nobody can see: no need to give it one.
                 Stmt::Expr(expr @ Expr::If(_), None) if index != last => self.branch(expr, false),
+                Stmt::Macro(syn::StmtMacro { mac, .. })
+                | Stmt::Expr(Expr::Macro(syn::ExprMacro { mac, .. }), _)
+                    if is_groups(mac) =>
+                {
+                    if let Some(tokens) = self.groups(mac) {
+                        *stmt = Stmt::Expr(Expr::Verbatim(tokens), None);
+                    }
+                }
                 _ => self.visit_stmt_mut(stmt),
             }
         }
@@ -212,6 +222,28 @@ impl Rewriter<'_> {
         }
     }
 
+    /// `warp_groups! { … }`: two regions, one after the other.
+    fn groups(&mut self, call: &syn::Macro) -> Option<proc_macro2::TokenStream> {
+        let mut groups: Groups = match call.parse_body() {
+            Ok(groups) => groups,
+            Err(error) => {
+                self.errors.push(error);
+                return None;
+            }
+        };
+        let span = call.path.span();
+        let control = self.scopes.open(FrameKind::Branch, None, span);
+        for group in [&mut groups.producer, &mut groups.consumer] {
+            if let Some(registers) = &mut group.registers {
+                self.visit_expr_mut(registers);
+            }
+            self.visit_block_mut(&mut group.body);
+        }
+        // Nothing is carried: what a group makes is its own.
+        self.scopes.close();
+        Some(self.control.groups(&groups, &control, span))
+    }
+
     /// Replaces `lo..hi`, also as the receiver of `.step_by(…)` and such, by a call that takes tiles, too.
     fn range_head(&self, head: &mut Expr) {
         match head {
@@ -338,6 +370,10 @@ impl Rewriter<'_> {
             *expr = Expr::Verbatim(tokens);
         }
     }
+}
+
+fn is_groups(call: &syn::Macro) -> bool {
+    call.path.segments.last().is_some_and(|s| s.ident == "warp_groups")
 }
 
 /// Has the condition a `let` in it?

@@ -33,6 +33,7 @@ mod argument;
 mod atomic;
 mod broadcast;
 mod cast;
+mod channel;
 mod compare;
 mod create;
 mod debug;
@@ -57,6 +58,7 @@ mod view;
 
 pub use argument::Argument;
 pub use atomic::*;
+pub use channel::{Channel, FillTile, Filling, Full, FullTile, SlotShapes, SlotTiles, channel};
 pub use compare::{Comparand, select, where_};
 pub use create::{
     CeilDiv, arange, cdiv, constant, full, full_like, num_programs, program_id, zeros, zeros_like,

@@ -30,7 +30,8 @@ fn set_cache(hint: CacheHint) -> impl FnOnce(&mut Opcode) -> bool {
         Opcode::ViewLoad { cache, .. }
         | Opcode::ViewStore { cache }
         | Opcode::Load { cache }
-        | Opcode::Store { cache } => {
+        | Opcode::Store { cache }
+        | Opcode::SlotCopy { cache } => {
             *cache = hint;
             true
         }
@@ -80,7 +81,7 @@ impl Tile<f32> {
     }
 }
 
-/// A store just made, to say more of it. May be ignored.
+/// A store, or a copy into a slot, just made, to say more of it. May be ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored(pub(crate) Option<Op>);
 

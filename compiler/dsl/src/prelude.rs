@@ -1,6 +1,7 @@
 //! What `use tegula_dsl::prelude::*` brings in.
 
 pub use crate::atomic::*;
+pub use crate::channel::{Channel, channel};
 pub use crate::compare::{select, where_};
 pub use crate::create::{
     arange, cdiv, constant, full, full_like, num_programs, program_id, zeros, zeros_like,
@@ -18,6 +19,7 @@ pub use crate::reduce::{reduce, scan, scan_reverse};
 pub use crate::shape::{cat, join};
 pub use crate::tile::{Scalar, Tile};
 pub use crate::view::{View, ViewMut};
+pub use crate::warp_groups;
 pub use tegula_ir::element::{
     Bits, Comparable, Element, Float, Int, Num, SignedInt, bf16, f8e4m3, f8e5m2, f8e8m0, f16,
 };

@@ -84,6 +84,27 @@ macro_rules! views {
                 load(self.value, offsets, shape, padding)
             }
 
+            /// The element at `offsets`, 0 if it lies outside of the view: a scalar, where [`load`](Self::load) gives tiles. What a producer of
+            /// `warp_groups!` needs of memory (a list of blocks, a page) it reads like this.
+            #[track_caller]
+            pub fn load_scalar(self, offsets: impl Offsets<R>) -> Scalar<T> {
+                let zero = Tile::<i64>::from_value(session::emit_value(Opcode::Const(Literal::Int(0)), &[], Type::scalar(Elem::I64)));
+                let (mut at, mut inside) = (zero, None);
+                for (i, offset) in offsets.offsets().into_iter().enumerate() {
+                    let index = Tile::<i64>::from_value(offset.stage_wide("offsets of `load_scalar`", i));
+                    let here = index.ge(zero) & index.lt(self.dim(i));
+                    inside = Some(inside.map_or(here, |others: Tile<bool>| others & here));
+                    at += index * self.stride(i);
+                }
+                let pointer = (self.base_ptr() + at).value();
+                let literal = if T::ELEM.is_float() { Literal::float(0.0) } else { Literal::Int(0) };
+                let ty = Type::scalar(T::ELEM);
+                let other = session::emit_value(Opcode::Const(literal), &[], ty);
+                let mask = inside.expect("a view has dimensions").value();
+                let opcode = Opcode::Load { cache: CacheHint::Normal };
+                Tile::from_value(session::emit_value(opcode, &[pointer, mask, other], ty))
+            }
+
             /// The extent of a dimension, in elements.
             #[track_caller]
             pub fn dim(self, dimension: usize) -> Scalar<i64> {

@@ -309,6 +309,12 @@ impl Kernel {
         })
     }
 
+    /// The groups that the programmer wrote, if any.
+    pub fn explicit_groups(&self) -> Option<Op> {
+        let ops = &self.blocks[self.body].ops;
+        ops.iter().copied().find(|&op| matches!(self.ops[op].opcode, Opcode::WarpGroups(_)))
+    }
+
     /// CTAs that a program runs on.
     pub fn ctas(&self) -> u32 {
         self.warp_groups().map_or(1, |g| g.ctas)

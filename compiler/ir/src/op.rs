@@ -395,6 +395,29 @@ pub enum Opcode {
         message: String,
     },
 
+    // ---- the explicit level: who loads and who computes, written by the programmer
+    /// `→ channel, ring…`: slots that a producer fills and a consumer empties, in turn; each ring is one tile of every slot. Stands in the kernel's own body.
+    Channel,
+    /// Two regions without arguments: the producer's, which fills slots, and the consumer's, which computes with them. They run at the same time, where there are warps
+    /// to spare, or as the one program that `transform::merge_warp_groups` makes of them. Stands last in the kernel's own body. Neither may depend on when the
+    /// other runs; what that takes, `verify::warp_groups` checks.
+    WarpGroups(Option<RegisterBudget>),
+    /// `channel → slot`: the producer waits for the next slot, which is empty then.
+    SlotAcquire,
+    /// `view, offsets…, slot, ring →`: starts a copy of a tile into the slot. Outside the view: zero.
+    SlotCopy {
+        /// Cache hint.
+        cache: CacheHint,
+    },
+    /// `slot →`: the producer is done with the slot, which is full when all copies into it have arrived.
+    SlotCommit,
+    /// `channel → slot`: the consumer waits for the next slot, which is full then.
+    SlotWait,
+    /// `slot, ring → T`: a tile of a full slot.
+    SlotRead,
+    /// `slot →`: the consumer is done with the slot.
+    SlotRelease,
+
     // ---- made by the scheduling passes
     /// `T → T` with another layout.
     ConvertLayout,
@@ -486,6 +509,28 @@ pub struct WarpGroups {
     pub consumers: u32,
     /// CTAs that a program runs on, as a cluster along x.
     pub ctas: u32,
+    /// Registers that the programmer asks for; otherwise the code generator chooses.
+    pub registers: Option<RegisterBudget>,
+}
+
+/// Registers a thread, of the producer's and of the consumers' warps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RegisterBudget {
+    /// Of the producer's.
+    pub producer: u32,
+    /// Of the consumers'.
+    pub consumer: u32,
+}
+
+impl RegisterBudget {
+    /// What `setmaxnreg` takes: multiples of 8 in this range (PTX ISA, setmaxnreg).
+    pub const RANGE: std::ops::RangeInclusive<u32> = 24..=256;
+
+    /// The registers that a CTA starts with, in units of one a thread of a warpgroup: those of a multiprocessor, dealt out in eights to all threads of so many CTAs.
+    pub fn pool(warpgroups: u32, ctas: u32) -> u32 {
+        let each = 65536 / (128 * warpgroups * ctas.max(1));
+        warpgroups * (each.min(256) / 8 * 8)
+    }
 }
 
 impl WarpGroups {
@@ -532,6 +577,8 @@ impl Opcode {
                 | Opcode::AsyncCopyPtr { .. }
                 | Opcode::TensorLoad { .. }
                 | Opcode::AsyncDot { .. }
+                | Opcode::SlotCopy { .. }
+                | Opcode::SlotRead
         )
     }
 
@@ -548,6 +595,7 @@ impl Opcode {
                 | Opcode::AsyncCopyPtr { .. }
                 | Opcode::TensorLoad { .. }
                 | Opcode::TensorStore { .. }
+                | Opcode::SlotCopy { .. }
         )
     }
 
@@ -569,6 +617,11 @@ impl Opcode {
                 | Opcode::AsyncDotWait(_)
                 | Opcode::TurnWait
                 | Opcode::TurnPass
+                | Opcode::Channel
+                | Opcode::SlotAcquire
+                | Opcode::SlotCommit
+                | Opcode::SlotWait
+                | Opcode::SlotRelease
         )
     }
 

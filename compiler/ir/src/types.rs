@@ -365,6 +365,15 @@ pub struct ChannelType {
     pub ctas: u32,
 }
 
+/// One tile of every slot of a channel (at the explicit level).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RingType {
+    /// Type of the elements.
+    pub elem: Elem,
+    /// Extents of the tile.
+    pub shape: Shape,
+}
+
 /// The type of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Type {
@@ -374,8 +383,12 @@ pub enum Type {
     View(ViewType),
     /// A ring of shared buffers.
     Shared(SharedType),
-    /// The barriers of a ring, made by warp specialisation.
+    /// The barriers of a ring: made by warp specialisation, or written by the programmer.
     Channel(ChannelType),
+    /// One tile of every slot of a channel.
+    Ring(RingType),
+    /// A slot of a channel, acquired or waited for.
+    Slot,
 }
 
 impl Type {
@@ -431,6 +444,14 @@ impl Type {
         }
     }
 
+    /// The type of a channel's tile, if it is one.
+    pub fn as_ring(self) -> Option<RingType> {
+        match self {
+            Type::Ring(r) => Some(r),
+            _ => None,
+        }
+    }
+
     /// The element type if this is a tile of values (or a scalar).
     pub fn value_elem(self) -> Option<Elem> {
         self.as_tile().and_then(|t| t.elem.value())
@@ -478,7 +499,7 @@ impl Type {
 
 impl fmt::Display for Type {
     /// `f32`, `tile<128x64xf32>`, `tile<128xptr<bf16>, #2>`, `view<?x?xbf16>`, `view_mut<?xf32>`,
-    /// `shared<3 x 128x64xbf16, #4>`, `channel<3>`.
+    /// `shared<3 x 128x64xbf16, #4>`, `channel<3>`, `ring<128x64xbf16>`, `slot`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dims =
             |f: &mut fmt::Formatter<'_>, s: &Shape| s.dims().iter().try_for_each(|d| write!(f, "{d}x"));
@@ -505,6 +526,12 @@ impl fmt::Display for Type {
             }
             Type::Channel(c) if c.ctas > 1 => write!(f, "channel<{}, {}>", c.slots, c.ctas),
             Type::Channel(c) => write!(f, "channel<{}>", c.slots),
+            Type::Ring(r) => {
+                f.write_str("ring<")?;
+                dims(f, &r.shape)?;
+                write!(f, "{}>", r.elem)
+            }
+            Type::Slot => f.write_str("slot"),
         }
     }
 }

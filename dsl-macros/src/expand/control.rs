@@ -27,6 +27,7 @@ use syn::{
     token,
 };
 
+use crate::groups::Groups;
 use crate::rewrite::is_literal;
 use crate::scope::{Closed, Jump, Place};
 
@@ -169,6 +170,26 @@ impl Control {
             let mut #control = #begin();
             #label while { #pass #again(&mut #control) } && { #condition(&mut #control, #cond); #pass #enter(&mut #control) } #body
             #carry
+        }}
+    }
+
+    /// A `warp_groups!`, whose groups have been rewritten.
+    pub fn groups(&self, groups: &Groups, control: &Ident, span: Span) -> TokenStream {
+        let [begin, enter, close] =
+            ["warp_groups", "enter_group", "close_groups"].map(|name| self.path(name, span));
+        let [some, none] = ["Some", "None"].map(|name| self.option(name, span));
+        let [producer, consumer] = [&groups.producer, &groups.consumer].map(|g| &g.body);
+        let registers = [&groups.producer, &groups.consumer].map(|g| match &g.registers {
+            Some(count) => quote_spanned!(count.span()=> #some(#count)),
+            None => none.clone(),
+        });
+        quote_spanned! {span=> {
+            let mut #control = #begin(#(#registers),*);
+            #enter(&mut #control);
+            #producer
+            #enter(&mut #control);
+            #consumer
+            #close(&mut #control);
         }}
     }
 

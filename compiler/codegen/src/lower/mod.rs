@@ -341,6 +341,16 @@ impl<'c> Lowering<'c, '_> {
             Opcode::TurnWait => self.turn_wait(),
             Opcode::TurnPass => self.turn_pass(),
             Opcode::Yield | Opcode::Condition => unreachable!("terminators are lowered with their region"),
+            Opcode::Channel
+            | Opcode::WarpGroups(_)
+            | Opcode::SlotAcquire
+            | Opcode::SlotCopy { .. }
+            | Opcode::SlotCommit
+            | Opcode::SlotWait
+            | Opcode::SlotRead
+            | Opcode::SlotRelease => {
+                Err(self.error(op, "groups are put on warps, or merged, by the scheduling passes"))
+            }
         }
     }
 

@@ -103,7 +103,9 @@ pub(crate) fn abi<'c>(context: &'c Context, kernel: &Kernel) -> (Vec<AbiSlot>, V
                     types.push(t.stored(elem));
                 }
             },
-            Type::Shared(_) | Type::Channel(_) => unreachable!("verified: not a parameter type"),
+            Type::Shared(_) | Type::Channel(_) | Type::Ring(_) | Type::Slot => {
+                unreachable!("verified: not a parameter type")
+            }
         }
     }
     // What tensor copies need, behind the arguments proper.
@@ -154,7 +156,9 @@ impl<'c> Lowering<'c, '_> {
                     };
                     Lowered::Tile(vec![v])
                 }
-                Type::Shared(_) | Type::Channel(_) => unreachable!("verified: not a parameter type"),
+                Type::Shared(_) | Type::Channel(_) | Type::Ring(_) | Type::Slot => {
+                    unreachable!("verified: not a parameter type")
+                }
             };
             self.values[param.value] = Some(lowered);
         }

@@ -31,9 +31,12 @@ impl<'c> Lowering<'c, '_> {
         let regions = self.kernel.ops[op].regions.clone();
         let num_warps = self.kernel.hints.num_warps;
         let consumer_warps = groups.consumers * num_warps;
-        let handed_over = match self.kernel.hints.min_ctas {
-            None | Some(1) => registers(consumer_warps / 4),
-            Some(_) => None,
+        let warpgroups = consumer_warps / 4;
+        let handed_over = match (groups.registers, self.kernel.hints.min_ctas) {
+            // A single warpgroup has as many as a thread can have.
+            (Some(budget), _) => (warpgroups > 1).then_some((budget.producer, budget.consumer)),
+            (None, None | Some(1)) => registers(warpgroups),
+            (None, Some(_)) => None,
         };
         self.init_channels();
         let last = self.e.i32(consumer_warps.into());

@@ -30,6 +30,7 @@ mod kernel;
 mod leave;
 mod logic;
 mod range;
+mod warp_groups;
 mod while_loop;
 
 pub use branch::{
@@ -44,4 +45,5 @@ pub use leave::{
 };
 pub use logic::{Logic, and, or};
 pub use range::{Lower, Upper, range, range_from};
+pub use warp_groups::{WarpGroups, close_groups, enter_group, warp_groups};
 pub use while_loop::{Condition, DeviceWhile, While, again, condition, enter_body, while_loop};

@@ -2,5 +2,6 @@
 
 pub mod access;
 pub mod axis_info;
+pub mod equal_values;
 pub mod tensor_copy;
 pub mod wgmma;

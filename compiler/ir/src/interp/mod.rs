@@ -55,6 +55,7 @@ pub use memory::{Allocation, Memory, Snapshot};
 
 use crate::element::Element;
 use crate::kernel::{Kernel, Loc, SourceLoc};
+use crate::transform::merge_warp_groups;
 use crate::types::{Elem, ElemType, Type};
 use exec::{Exec, Frame, Step};
 use program::Program;
@@ -163,7 +164,12 @@ const SHORT: u64 = 20_000;
 impl Prepared {
     /// Prepares a verified kernel.
     pub fn new(kernel: &Kernel) -> Result<Prepared, PrepareError> {
-        let code = Code { program: prepare::lower(kernel)?, frames: Mutex::new(Vec::new()) };
+        let mut one = None;
+        if kernel.explicit_groups().is_some() {
+            merge_warp_groups::run(one.insert(kernel.clone()));
+        }
+        let program = prepare::lower(one.as_ref().unwrap_or(kernel))?;
+        let code = Code { program, frames: Mutex::new(Vec::new()) };
         Ok(Prepared { code: Arc::new(code), pace: AtomicU64::new(0) })
     }
 

@@ -291,8 +291,17 @@ impl<'s> Parser<'s> {
             "barrier" => Opcode::Barrier,
             "warp_specialize" => {
                 let consumers = self.required(a, "consumers")?;
-                Opcode::WarpSpecialize(WarpGroups { consumers, ctas: self.number(a, "ctas")?.unwrap_or(1) })
+                let ctas = self.number(a, "ctas")?.unwrap_or(1);
+                Opcode::WarpSpecialize(WarpGroups { consumers, ctas, registers: self.budget(a)? })
             }
+            "channel" => Opcode::Channel,
+            "warp_groups" => Opcode::WarpGroups(self.budget(a)?),
+            "slot_acquire" => Opcode::SlotAcquire,
+            "slot_copy" => Opcode::SlotCopy { cache: self.named(a, "cache", CacheHint::from_name)? },
+            "slot_commit" => Opcode::SlotCommit,
+            "slot_wait" => Opcode::SlotWait,
+            "slot_read" => Opcode::SlotRead,
+            "slot_release" => Opcode::SlotRelease,
             "group_index" => Opcode::GroupIndex,
             "cta_rank" => Opcode::CtaRank,
             "channel_alloc" => Opcode::ChannelAlloc,
@@ -326,6 +335,24 @@ impl<'s> Parser<'s> {
         );
         self.finish(taken)?;
         Ok(opcode)
+    }
+
+    /// `registers = [producer, consumer]`, or `registers = auto`.
+    fn budget(&self, attrs: &mut Attrs<'s>) -> PResult<Option<RegisterBudget>> {
+        let is_auto = |a: &Attr<'_>| a.key == "registers" && matches!(a.value, AttrValue::Word("auto", _));
+        if attrs.list.iter().any(is_auto) {
+            attrs.take("registers");
+            return Ok(None);
+        }
+        match self.numbers::<u32>(attrs, "registers")?.as_deref() {
+            None => Ok(None),
+            Some(&[producer, consumer]) => Ok(Some(RegisterBudget { producer, consumer })),
+            Some(_) => {
+                let expected = "`registers = [producer, consumer]`".to_owned();
+                let kind = ParseErrorKind::Expected { expected, found: "another number of them".to_owned() };
+                Err(self.error_at(attrs.span.clone(), kind))
+            }
+        }
     }
 
     fn fixed_number<T: FromStr>(&mut self, expected: &str) -> PResult<T> {

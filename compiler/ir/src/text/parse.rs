@@ -380,6 +380,8 @@ impl<'s> Parser<'s> {
             | Opcode::AsyncWait(_)
             | Opcode::Barrier
             | Opcode::WarpSpecialize(_)
+            | Opcode::Channel
+            | Opcode::WarpGroups(_)
             | Opcode::GroupIndex
             | Opcode::CtaRank
             | Opcode::ChannelAlloc

@@ -227,6 +227,9 @@ impl Printer<'_> {
                 group(n - 2..n - 1),
                 one(n - 1)
             ),
+            Opcode::SlotCopy { .. } if n > 3 => {
+                format!("{}{}, {}, {}", one(0), group(1..n - 2), one(n - 2), one(n - 1))
+            }
             Opcode::TensorStore { .. } if n > 3 => {
                 format!("{}{}, {}, {}", one(0), group(1..n - 2), one(n - 2), one(n - 1))
             }
@@ -427,6 +430,13 @@ impl AttrList {
         if values.is_empty() { self } else { self.value(key, format!("{values:?}")) }
     }
 
+    fn budget(self, registers: Option<RegisterBudget>) -> AttrList {
+        match registers {
+            Some(b) => self.list("registers", &[b.producer, b.consumer]),
+            None => self,
+        }
+    }
+
     /// A number, unless it is 0.
     fn nonzero(self, key: &'static str, value: u32) -> AttrList {
         if value == 0 { self } else { self.value(key, value) }
@@ -450,15 +460,20 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
         | Opcode::Load { cache }
         | Opcode::Store { cache }
         | Opcode::AsyncCopyView { cache }
-        | Opcode::AsyncCopyPtr { cache } => list.named("cache", *cache, CacheHint::name),
+        | Opcode::AsyncCopyPtr { cache }
+        | Opcode::SlotCopy { cache } => list.named("cache", *cache, CacheHint::name),
         Opcode::AtomicRmw { order, scope, .. } | Opcode::AtomicCas { order, scope } => {
             list.named("order", *order, MemOrder::name).named("scope", *scope, MemScope::name)
         }
         Opcode::For(hints) => list.option("stages", hints.stages),
         Opcode::WarpSpecialize(groups) => {
             let list = list.value("consumers", groups.consumers);
-            if groups.ctas > 1 { list.value("ctas", groups.ctas) } else { list }
+            let list = if groups.ctas > 1 { list.value("ctas", groups.ctas) } else { list };
+            list.budget(groups.registers)
         }
+        // Attributes are always there, or the region would be read as them.
+        Opcode::WarpGroups(None) => list.value("registers", "auto"),
+        Opcode::WarpGroups(registers) => list.budget(*registers),
         Opcode::ChannelAcquire { bytes } => list.value("bytes", bytes),
         Opcode::TensorLoad { cache, axes, multicast } => {
             list.named("cache", *cache, CacheHint::name).list("axes", axes).flag("multicast", *multicast)

@@ -9,7 +9,7 @@ use super::lex::Token;
 use super::parse::{PResult, Parser};
 use crate::kernel::LayoutRef;
 use crate::op::Literal;
-use crate::types::{ChannelType, Elem, ElemType, MAX_RANK, Shape, SharedType, TileType, Type};
+use crate::types::{ChannelType, Elem, ElemType, MAX_RANK, RingType, Shape, SharedType, TileType, Type};
 
 impl<'s> Parser<'s> {
     fn elem(&self, name: &str, span: Range<usize>) -> PResult<Elem> {
@@ -108,6 +108,16 @@ impl<'s> Parser<'s> {
                 self.expect('>')?;
                 Ok(Type::Channel(ChannelType { slots, ctas }))
             }
+            "ring" => {
+                self.expect('<')?;
+                let span = self.span.clone();
+                let word = self.word("a shape and an element type")?;
+                let (shape, elem) = self.extents(word, span.clone())?;
+                let elem = self.elem(elem, span)?;
+                self.expect('>')?;
+                Ok(Type::Ring(RingType { elem, shape }))
+            }
+            "slot" => Ok(Type::Slot),
             scalar => self.elem_type(scalar, span).map(|elem| Type::tile(elem, Shape::SCALAR)),
         }
     }

@@ -6,6 +6,7 @@
 pub mod assign_layouts;
 pub mod insert_barriers;
 pub mod legalize_math;
+pub mod merge_warp_groups;
 pub mod pipeline_loops;
 pub mod plan_shared_memory;
 pub mod schedule;
@@ -77,12 +78,20 @@ pub const PASSES: &[Pass] = &[
         summary: "loads to a warp of their own, dots to groups of warps (where the kernel asks for it)",
         run: |kernel, gpu| {
             let mut specialized = kernel.clone();
-            let done = specialize_warps::run(&mut specialized, gpu, u32::MAX).is_some();
+            let done = match kernel.explicit_groups() {
+                Some(_) => specialize_warps::explicit::run(&mut specialized, gpu).is_some(),
+                None => specialize_warps::run(&mut specialized, gpu, u32::MAX).is_some(),
+            };
             if done {
                 *kernel = specialized;
             }
             Ok(done)
         },
+    },
+    Pass {
+        name: "merge_warp_groups",
+        summary: "producer and consumer become one program",
+        run: |kernel, _| Ok(merge_warp_groups::run(kernel)),
     },
     Pass {
         name: "insert_barriers",

@@ -6,8 +6,8 @@
 
 use super::plan_shared_memory::SharedPlan;
 use super::{
-    assign_layouts, insert_barriers, legalize_math, pipeline_loops, plan_shared_memory, simplify,
-    specialize_warps,
+    assign_layouts, insert_barriers, legalize_math, merge_warp_groups, pipeline_loops, plan_shared_memory,
+    simplify, specialize_warps,
 };
 use crate::artifact::CompileError;
 use crate::kernel::Kernel;
@@ -28,6 +28,12 @@ pub struct Scheduled {
 /// If the kernel needs more shared memory than there is, even without pipelines: the message names the buffers.
 pub fn run(kernel: &Kernel, gpu: &GpuFeatures) -> Result<Scheduled, CompileError> {
     let mut kernel = kernel.clone();
+    if kernel.explicit_groups().is_some() {
+        if let Some(specialized) = explicit(&kernel, gpu) {
+            return specialized;
+        }
+        merge_warp_groups::run(&mut kernel);
+    }
     simplify::run(&mut kernel);
     legalize_math::run(&mut kernel, gpu);
     simplify::run(&mut kernel);
@@ -46,6 +52,16 @@ pub fn run(kernel: &Kernel, gpu: &GpuFeatures) -> Result<Scheduled, CompileError
             done => return done,
         }
     }
+}
+
+/// With the programmer's groups on warps of their own, if the GPU has the means. That the channels do not fit into shared memory is an error then: how many slots they have is
+/// in the source.
+fn explicit(kernel: &Kernel, gpu: &GpuFeatures) -> Option<Result<Scheduled, CompileError>> {
+    let mut kernel = kernel.clone();
+    legalize_math::run(&mut kernel, gpu);
+    specialize_warps::explicit::run(&mut kernel, gpu)?;
+    simplify::run(&mut kernel);
+    Some(with_layouts(kernel, gpu))
 }
 
 /// With loads and computation on different warps, if the kernel asks for it, the GPU has the means, and it fits with two stages or more.

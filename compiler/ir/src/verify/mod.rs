@@ -13,14 +13,17 @@
 //! * What loops and branches carry are tiles: views and shared buffers are not passed around.
 //! * The combine region of a `reduce` or `scan` computes on scalars and touches no memory.
 //! * 4-bit elements live in tiles only, since memory cannot address them; narrow floats only load, store, move and convert.
+//! * A producer and a consumer fill and empty the slots of their channels in step (`warp_groups.rs`).
 //! * Atomics exist on the types that GPUs have them on (see [`check_types`]).
 
 mod memory;
 mod regions;
 mod signature;
+mod slots;
 mod specialized;
 mod structure;
 mod types;
+mod warp_groups;
 
 #[cfg(test)]
 mod tests;
@@ -74,7 +77,10 @@ use ensure;
 /// # Errors
 /// Everything that is wrong, in the order of the text.
 pub fn verify(kernel: &Kernel) -> Result<(), Vec<VerifyError>> {
-    let errors = structure::check_kernel(kernel);
+    let mut errors = structure::check_kernel(kernel);
+    if errors.is_empty() {
+        errors = warp_groups::check_kernel(kernel);
+    }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 

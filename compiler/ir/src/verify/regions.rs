@@ -11,7 +11,7 @@ pub fn check_regions(kernel: &Kernel, op: Op) -> Check {
     let data = &kernel.ops[op];
     let wanted = match data.opcode {
         Opcode::For(_) | Opcode::Reduce { .. } | Opcode::Scan { .. } => 1,
-        Opcode::While | Opcode::If | Opcode::WarpSpecialize(_) => 2,
+        Opcode::While | Opcode::If | Opcode::WarpSpecialize(_) | Opcode::WarpGroups(_) => 2,
         _ => 0,
     };
     ensure!(data.regions.len() == wanted, "has {} regions instead of {wanted}", data.regions.len());
@@ -31,10 +31,12 @@ pub fn check_regions(kernel: &Kernel, op: Op) -> Check {
             check_end(kernel, data.regions[0], &Opcode::Condition, &passed)?;
             check_end(kernel, data.regions[1], &Opcode::Yield, &results)
         }
-        Opcode::If | Opcode::WarpSpecialize(_) => data.regions.iter().try_for_each(|&region| {
-            check_args(kernel, region, &[])?;
-            check_end(kernel, region, &Opcode::Yield, &results)
-        }),
+        Opcode::If | Opcode::WarpSpecialize(_) | Opcode::WarpGroups(_) => {
+            data.regions.iter().try_for_each(|&region| {
+                check_args(kernel, region, &[])?;
+                check_end(kernel, region, &Opcode::Yield, &results)
+            })
+        }
         Opcode::Reduce { .. } | Opcode::Scan { .. } => {
             let scalars: Vec<Type> = operands.iter().map(|t| t.with_shape(Shape::SCALAR)).collect();
             check_args(kernel, data.regions[0], &[scalars.clone(), scalars.clone()].concat())?;

@@ -1,7 +1,7 @@
 //! Attributes, operand types and result types of single operations, but for those on memory (`memory.rs`).
 
 use super::types::{integer_scalar, pointers, same, scalar_of, tile, values};
-use super::{Check, ensure, memory};
+use super::{Check, ensure, memory, slots};
 use crate::numerics::is_representable;
 use crate::op::*;
 use crate::types::{Elem, MAX_RANK, Shape, TileType, Type};
@@ -131,6 +131,14 @@ pub(super) fn check(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Che
             ensure!(elem == Elem::I1, "the condition is of i1, not {elem}");
             Ok(())
         }
+        Opcode::Channel
+        | Opcode::WarpGroups(_)
+        | Opcode::SlotAcquire
+        | Opcode::SlotCopy { .. }
+        | Opcode::SlotCommit
+        | Opcode::SlotWait
+        | Opcode::SlotRead
+        | Opcode::SlotRelease => slots::check(opcode, o, r),
         _ => memory::check(opcode, o, r),
     }
 }
@@ -172,6 +180,12 @@ fn check_counts(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Check {
         Opcode::WarpSpecialize(_) | Opcode::TurnWait | Opcode::TurnPass => (0..=0, 0),
         Opcode::GroupIndex | Opcode::CtaRank | Opcode::ChannelAlloc => (0..=0, 1),
         Opcode::ChannelAcquire { .. } | Opcode::ChannelWait | Opcode::ChannelRelease => (3..=3, 0),
+        Opcode::Channel => (0..=0, r.max(2)),
+        Opcode::WarpGroups(_) => (0..=0, 0),
+        Opcode::SlotAcquire | Opcode::SlotWait => (1..=1, 1),
+        Opcode::SlotCopy { .. } => (4..=3 + MAX_RANK, 0),
+        Opcode::SlotRead => (2..=2, 1),
+        Opcode::SlotCommit | Opcode::SlotRelease => (1..=1, 0),
         Opcode::TensorLoad { .. } => (5..=4 + MAX_RANK, 0),
         Opcode::TensorStore { .. } => (4..=3 + MAX_RANK, 0),
         Opcode::AsyncDot { .. } => (4..=5, 1),

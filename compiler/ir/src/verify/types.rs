@@ -37,6 +37,11 @@ pub fn check_type(ty: Type) -> Check {
             ensure!((1..=16).contains(&channel.ctas), "a cluster has 1 to 16 CTAs");
             Ok(())
         }
+        Type::Ring(ring) => {
+            check_shape(&ring.shape)?;
+            check_addressable(ring.elem)
+        }
+        Type::Slot => Ok(()),
     }
 }
 
@@ -63,7 +68,7 @@ pub(super) fn check_layout(kernel: &Kernel, ty: Type) -> Check {
     let (layout, shape, in_memory) = match ty {
         Type::Tile(t) => (t.layout, t.shape, false),
         Type::Shared(s) => (Some(s.layout), s.shape, true),
-        Type::View(_) | Type::Channel(_) => (None, Shape::SCALAR, false),
+        Type::View(_) | Type::Channel(_) | Type::Ring(_) | Type::Slot => (None, Shape::SCALAR, false),
     };
     let Some(reference) = layout else { return Ok(()) };
     let layout: &LinearLayout =

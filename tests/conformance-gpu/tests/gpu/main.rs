@@ -9,6 +9,9 @@
 #![allow(clippy::duplicate_mod)]
 
 #[allow(dead_code)]
+#[path = "../../../../examples/block_sparse.rs"]
+mod block_sparse;
+#[allow(dead_code)]
 #[path = "../../../../runtime/tests/cuda_suite/mod.rs"]
 mod cuda_suite;
 mod emulator;
@@ -122,6 +125,7 @@ fn examples(device: &Device) -> Vec<Trial> {
         example!(device, softmax),
         example!(device, rms_norm),
         example!(device, matmul),
+        example!(device, block_sparse),
         example!(device, histogram),
     ]
 }

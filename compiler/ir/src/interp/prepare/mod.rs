@@ -376,7 +376,15 @@ impl Lower<'_> {
             | Opcode::AsyncDot { .. }
             | Opcode::AsyncDotWait(_)
             | Opcode::TurnWait
-            | Opcode::TurnPass => {
+            | Opcode::TurnPass
+            | Opcode::Channel
+            | Opcode::WarpGroups(_)
+            | Opcode::SlotAcquire
+            | Opcode::SlotCopy { .. }
+            | Opcode::SlotCommit
+            | Opcode::SlotWait
+            | Opcode::SlotRead
+            | Opcode::SlotRelease => {
                 let what = format!(
                     "`{:?}` is made by the GPU's scheduling passes; the interpreter runs kernels as written",
                     data.opcode

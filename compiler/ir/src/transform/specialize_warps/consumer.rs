@@ -6,15 +6,15 @@ use super::plan::{Channel, Operand, Plan, Turns};
 use super::producer::trips;
 use super::{Made, Place, at, carry_places};
 use crate::kernel::{Block, Kernel, Op, Value, WarpSpecialize};
-use crate::op::{BinaryOp, CmpOp, LoopHints, Opcode};
+use crate::op::{BinaryOp, CmpOp, Dims, LoopHints, Opcode};
 use crate::rewrite::{Mapping, mapped, replace_uses};
-use crate::types::Elem;
+use crate::types::{Elem, Type};
 
 /// Builds the region out of the kernel's own body, whose operations it takes.
 pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
     let region = kernel.add_block();
     let body = kernel.body;
-    let first = plan.channels[0].loads[0].op;
+    let first = plan.channels[0].at;
     let mut places: Vec<Place> = Vec::new();
     for _ in 0..plan.rings {
         places.push(at(kernel, region, first, Place::start));
@@ -58,7 +58,8 @@ struct Flying {
     result: Value,
     /// Operands in registers, which must stay where they are.
     held: Vec<Value>,
-    /// Rings and slots of theirs that nobody reads after it.
+    /// Channels that it reads, and slots of theirs that nobody reads after it.
+    channels: Vec<usize>,
     read: Vec<(usize, Value)>,
 }
 
@@ -84,6 +85,9 @@ impl Consumer<'_> {
             if accumulating.is_none() {
                 self.land(op, &ops[position..], to, &mut flying);
             }
+            if self.plan.explicit && accumulating.is_none() {
+                self.land_releases(from, op, &ops[position..], to, &mut flying);
+            }
             for c in self.plan.starting(from, position) {
                 let ring = self.plan.channels[c].ring;
                 let (channel, place) = (self.made.channels[ring], places[ring]);
@@ -91,9 +95,27 @@ impl Consumer<'_> {
                     b.effect(Opcode::ChannelWait, &[channel, place.slot, place.phase]);
                 });
                 self.held[c] = Some(place.slot);
+                if self.plan.explicit && accumulating.is_none() {
+                    places[ring] = at(self.kernel, to, op, |b| place.next(b, self.plan.slots_of(ring)));
+                }
             }
             if self.plan.dropped.contains(&op) {
                 continue;
+            }
+            match self.kernel.ops[op].opcode {
+                Opcode::SlotWait => continue,
+                Opcode::SlotRelease => {
+                    if accumulating.is_none() {
+                        let c = self.plan.ending(from, position)[0];
+                        self.release_slot(c, op, to, &mut flying);
+                    }
+                    continue;
+                }
+                Opcode::SlotRead => {
+                    self.read(op, to);
+                    continue;
+                }
+                _ => {}
             }
             if self.plan.dots.contains_key(&op) {
                 let flight = self.dot(op, to);
@@ -122,8 +144,8 @@ impl Consumer<'_> {
                     let slot = places[ring].slot;
                     places[ring] = at(self.kernel, to, op, |b| places[ring].next(b, slots));
                     match flying.last_mut().filter(|f| f.op == op) {
-                        Some(flight) => flight.read.push((ring, slot)),
-                        None => self.release(ring, slot, op, to),
+                        Some(flight) => flight.read.push((c, slot)),
+                        None => self.release(c, slot, op, to),
                     }
                 }
             }
@@ -134,10 +156,58 @@ impl Consumer<'_> {
         }
     }
 
+    /// Reads a slot into registers.
+    fn read(&mut self, op: Op, to: Block) {
+        let (c, load) = self.plan.find(op);
+        let ring = self.plan.channels[c].loads[load].ring;
+        let operands = [self.made.rings[&op], self.held[c].expect("its channel has been waited for")];
+        let matrix = at(self.kernel, to, op, |b| {
+            let opcode = Opcode::SharedLoad { start: Dims::new(), transpose: false };
+            b.value(opcode, &operands, Type::tile(ring.elem, ring.shape))
+        });
+        // The slot has no dimensions of extent 1.
+        self.kernel.ops[op].opcode = Opcode::Reshape;
+        self.kernel.ops[op].operands = [matrix].into_iter().collect();
+        self.kernel.append_op(to, op);
+    }
+
+    /// The programmer's release of a slot: when the dots that read it are done.
+    fn release_slot(&mut self, c: usize, op: Op, to: Block, flying: &mut [Flying]) {
+        let slot = self.held[c].take().expect("its channel has been waited for");
+        match flying.iter_mut().rev().find(|f| f.channels.contains(&c)) {
+            Some(flight) => flight.read.push((c, slot)),
+            None => self.release(c, slot, op, to),
+        }
+    }
+
+    /// A slot whose release waits for a dot is not empty as early as the programmer wrote. Where the producer may need it before it fills what is about to be waited
+    /// for, that is made up for: the dots are waited for first.
+    fn land_releases(&mut self, from: Block, op: Op, left: &[Op], to: Block, flying: &mut Vec<Flying>) {
+        let is_loop = self.is_loop_with_channels(op);
+        if !is_loop && self.kernel.ops[op].opcode != Opcode::SlotWait {
+            return;
+        }
+        let plan = self.plan;
+        let scarce = |c: usize| {
+            let ring = plan.channels[c].ring;
+            let here = plan.channels.iter().filter(|other| other.ring == ring && other.block == from).count();
+            let elsewhere = plan.channels.iter().any(|other| other.ring == ring && other.block != from);
+            is_loop || elsewhere || here > plan.slots_of(ring) as usize
+        };
+        if let Some(last) = flying.iter().rposition(|f| f.read.iter().any(|&(c, _)| scarce(c))) {
+            self.wait_until(last, op, left, to, flying);
+        }
+    }
+
     /// Gives a slot back to the producer.
-    fn release(&mut self, ring: usize, slot: Value, like: Op, to: Block) {
-        let barriers = self.made.channels[ring];
+    fn release(&mut self, c: usize, slot: Value, like: Op, to: Block) {
+        let channel = &self.plan.channels[c];
+        let (barriers, all) = (self.made.channels[channel.ring], channel.read_by_threads);
         at(self.kernel, to, like, |b| {
+            if all {
+                // One thread says it for all.
+                b.effect(Opcode::Barrier, &[]);
+            }
             let always = b.int(1, Elem::I1);
             b.effect(Opcode::ChannelRelease, &[barriers, slot, always]);
         });
@@ -220,11 +290,15 @@ impl Consumer<'_> {
 
     /// Notes a dot that has been started.
     fn follow(&mut self, op: Op, sum: Value, flying: &mut Vec<Flying>) {
-        let mut flight = Flying { op, result: self.kernel.result(op), held: Vec::new(), read: Vec::new() };
+        let (a, b) = self.plan.dots[&op];
+        let channels = [a, b].into_iter().filter_map(|o| self.plan.channel_of(o)).collect();
+        let result = self.kernel.result(op);
+        let mut flight = Flying { op, result, held: Vec::new(), channels, read: Vec::new() };
         if let Some(before) = flying.iter().position(|f| f.result == sum) {
             let before = flying.remove(before);
             flight.held = before.held;
             flight.read = before.read;
+            flight.channels.extend(before.channels);
         }
         if self.plan.dots[&op].0 == Operand::Tile {
             flight.held.push(self.kernel.ops[op].operands[0]);
@@ -240,8 +314,8 @@ impl Consumer<'_> {
         held.extend(self.computed_meanwhile(landed[last].op, left, to));
         held.dedup();
         self.wait_for(results, held, flying.len() as u32, like, to);
-        for (ring, slot) in landed.into_iter().flat_map(|f| f.read) {
-            self.release(ring, slot, like, to);
+        for (c, slot) in landed.into_iter().flat_map(|f| f.read) {
+            self.release(c, slot, like, to);
         }
     }
 

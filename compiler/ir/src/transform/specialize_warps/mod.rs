@@ -26,6 +26,7 @@
 
 mod consumer;
 mod divide_rows;
+pub mod explicit;
 mod plan;
 mod producer;
 
@@ -81,7 +82,7 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
     let producer = producer::build(b.kernel, &plan, &made);
     let consumer = consumer::build(b.kernel, &plan, &made);
     let consumers = if plan.turns.is_some() { 2 } else { 1 };
-    let groups = b.effect(Opcode::WarpSpecialize(WarpGroups { consumers, ctas }), &[]);
+    let groups = b.effect(Opcode::WarpSpecialize(WarpGroups { consumers, ctas, registers: None }), &[]);
     b.kernel.ops[groups].regions.extend([producer, consumer]);
     let ops = std::mem::take(&mut kernel.blocks[scratch].ops);
     kernel.blocks[body].ops = ops;

@@ -47,12 +47,16 @@ pub(super) struct Store {
 
 /// Loads whose slots are filled and emptied together.
 pub(super) struct Channel {
+    /// What stands for it in the source.
+    pub at: Op,
     /// Where the loads stand.
     pub block: Block,
     pub loads: Vec<Load>,
     /// The positions in `block` of the operations between which the slots are read.
     pub first_use: usize,
     pub last_use: usize,
+    /// Do all threads of the consumers read its slots (into registers), and not the tensor cores alone?
+    pub read_by_threads: bool,
     /// Which ring it fills: channels whose loads are of one kind and follow each other share one.
     pub ring: usize,
     pub slots: u32,
@@ -88,9 +92,19 @@ pub(super) struct Plan {
     /// Stores that go through the tensor-copy engine.
     pub stores: Vec<Store>,
     pub turns: Option<Turns>,
+    /// Slots are waited for and released where the programmer wrote it.
+    pub explicit: bool,
 }
 
 impl Plan {
+    /// The channel that an operand comes through.
+    pub fn channel_of(&self, operand: Operand) -> Option<usize> {
+        match operand {
+            Operand::Slot { load, .. } => Some(self.find(load).0),
+            Operand::Tile => None,
+        }
+    }
+
     /// The rings that are filled in the regions of an operation.
     pub fn rings_in(&self, kernel: &Kernel, op: Op) -> Vec<usize> {
         let inside: HashSet<Block> = kernel.ops[op].regions.iter().flat_map(|&r| blocks(kernel, r)).collect();
@@ -133,16 +147,30 @@ fn blocks(kernel: &Kernel, block: Block) -> Vec<Block> {
 }
 
 /// Where everything stands, for the blocks that are reached through counted loops alone.
-struct Map {
-    block_of: HashMap<Op, Block>,
+pub(super) struct Map {
+    pub block_of: HashMap<Op, Block>,
     /// The loop that a block is the body of, and the block that it stands in.
-    parent: HashMap<Block, (Op, Block)>,
+    pub parent: HashMap<Block, (Op, Block)>,
     users: HashMap<Value, Vec<Op>>,
+    /// At the explicit level: what is read of slots.
+    pub reads: HashMap<Op, Read>,
+}
+
+/// A tile of a slot that the programmer's own channel has.
+#[derive(Clone)]
+pub(super) struct Read {
+    pub tile: TensorTile,
+    pub ring: SharedType,
 }
 
 impl Map {
-    fn of(kernel: &Kernel) -> Map {
-        let mut map = Map { block_of: HashMap::new(), parent: HashMap::new(), users: HashMap::new() };
+    pub fn of(kernel: &Kernel) -> Map {
+        let mut map = Map {
+            block_of: HashMap::new(),
+            parent: HashMap::new(),
+            users: HashMap::new(),
+            reads: HashMap::new(),
+        };
         for block in blocks(kernel, kernel.body) {
             for &op in &kernel.blocks[block].ops {
                 map.block_of.insert(op, block);
@@ -212,17 +240,12 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<
     staging.dedup();
     let staging = staging.iter().map(|ring| ring.slots * slot_bytes(ring)).sum();
     choose_slots(kernel, gpu, &map, &mut channels, staging, most, &accumulating)?;
-    Some(Plan { dots, channels, rings, dropped, needed, accumulating, stores, turns })
+    Some(Plan { dots, channels, rings, dropped, needed, accumulating, stores, turns, explicit: false })
 }
 
 /// The dots that wgmma takes, with their operands. An operand that is loaded must be read by such dots alone.
 fn choose_dots(kernel: &Kernel, map: &Map, info: &AxisInfoMap) -> HashMap<Op, (Operand, Operand)> {
-    let mut dots: HashMap<Op, (Operand, Operand)> = HashMap::new();
-    for &op in map.block_of.keys() {
-        if let Some(operands) = operands_of(kernel, map, info, op) {
-            dots.insert(op, operands);
-        }
-    }
+    let mut dots = possible_dots(kernel, map, info);
     loop {
         let bad: Vec<Op> = dots
             .iter()
@@ -243,6 +266,16 @@ fn choose_dots(kernel: &Kernel, map: &Map, info: &AxisInfoMap) -> HashMap<Op, (O
             dots.remove(&op);
         }
     }
+}
+
+/// The dots that wgmma takes, with their operands, whoever else reads these.
+pub(super) fn possible_dots(
+    kernel: &Kernel,
+    map: &Map,
+    info: &AxisInfoMap,
+) -> HashMap<Op, (Operand, Operand)> {
+    let operands = |&op: &Op| operands_of(kernel, map, info, op).map(|operands| (op, operands));
+    map.block_of.keys().filter_map(operands).collect()
 }
 
 fn operands_of(kernel: &Kernel, map: &Map, info: &AxisInfoMap, op: Op) -> Option<(Operand, Operand)> {
@@ -267,8 +300,23 @@ fn operands_of(kernel: &Kernel, map: &Map, info: &AxisInfoMap, op: Op) -> Option
 /// The operand as the producer can load it: a load that the tensor-copy engine takes, handed on by nothing but a transposition and a change of rank.
 fn slot_operand(kernel: &Kernel, map: &Map, info: &AxisInfoMap, value: Value, is_a: bool) -> Option<Operand> {
     let (load, transpose) = trace(kernel, value)?;
-    let Opcode::ViewLoad { padding: Padding::Zero, .. } = kernel.ops[load].opcode else { return None };
     map.block_of.get(&load)?;
+    let (tile, elem) = match map.reads.get(&load) {
+        Some(read) => (read.tile.clone(), read.ring.elem),
+        None => loaded_tile(kernel, map, info, load)?,
+    };
+    // The slot's dimension along K, and the one whose elements are neighbours.
+    let k_dim = if is_a == transpose { 0 } else { 1 };
+    let fastest = tile.axes.iter().position(|&a| a == tile.order[0])?;
+    if fastest != k_dim && !wgmma::takes_both_majors(elem) {
+        return None;
+    }
+    Some(Operand::Slot { load, transpose })
+}
+
+/// The tile that a load of the kernel's own gives, if the producer can load it.
+fn loaded_tile(kernel: &Kernel, map: &Map, info: &AxisInfoMap, load: Op) -> Option<(TensorTile, Elem)> {
+    let Opcode::ViewLoad { padding: Padding::Zero, .. } = kernel.ops[load].opcode else { return None };
     let view = kernel.ops[load].operands[0];
     let shape = kernel.ty(kernel.result(load)).shape()?;
     // The producer runs ahead of stores, so it loads only what nobody stores to while the kernel runs.
@@ -283,18 +331,12 @@ fn slot_operand(kernel: &Kernel, map: &Map, info: &AxisInfoMap, value: Value, is
     if tile.axes.len() != 2 || tile.slot_layout(tile.slot_shape(shape), elem.bits()).is_none() {
         return None;
     }
-    // The slot's dimension along K, and the one whose elements are neighbours.
-    let k_dim = if is_a == transpose { 0 } else { 1 };
-    let fastest = tile.axes.iter().position(|&a| a == tile.order[0])?;
-    if fastest != k_dim && !wgmma::takes_both_majors(elem) {
-        return None;
-    }
     address_slice(kernel, map, load)?;
-    Some(Operand::Slot { load, transpose })
+    Some((tile, elem))
 }
 
 /// Does a tile begin, along the fastest axis, at a multiple of the 16 bytes that the tensor-copy engine moves together? It stops the kernel otherwise.
-fn starts_aligned(info: &AxisInfoMap, offset: Value, elem: Elem) -> bool {
+pub(super) fn starts_aligned(info: &AxisInfoMap, offset: Value, elem: Elem) -> bool {
     access::pow2_part(info.divisibility(offset, 0)) * u64::from(elem.bits()) / 8 >= 16
 }
 
@@ -302,7 +344,7 @@ fn starts_aligned(info: &AxisInfoMap, offset: Value, elem: Elem) -> bool {
 fn trace(kernel: &Kernel, value: Value) -> Option<(Op, bool)> {
     let op = kernel.def_op(value)?;
     match &kernel.ops[op].opcode {
-        Opcode::ViewLoad { .. } => Some((op, false)),
+        Opcode::ViewLoad { .. } | Opcode::SlotRead => Some((op, false)),
         Opcode::Permute { perm } if perm[..] == [1, 0] => {
             trace(kernel, kernel.ops[op].operands[0]).map(|(load, t)| (load, !t))
         }
@@ -319,16 +361,16 @@ fn trace(kernel: &Kernel, value: Value) -> Option<(Op, bool)> {
 }
 
 /// Marks what stands between a load and its dots, the load included.
-fn chain(kernel: &Kernel, value: Value, out: &mut HashSet<Op>) {
+pub(super) fn chain(kernel: &Kernel, value: Value, out: &mut HashSet<Op>) {
     let op = kernel.def_op(value).expect("traced");
     out.insert(op);
-    if !matches!(kernel.ops[op].opcode, Opcode::ViewLoad { .. }) {
+    if !matches!(kernel.ops[op].opcode, Opcode::ViewLoad { .. } | Opcode::SlotRead) {
         chain(kernel, kernel.ops[op].operands[0], out);
     }
 }
 
 /// Does a loaded value reach nothing but operands A and B of the dots that `is_dot` knows?
-fn only_feeds(kernel: &Kernel, map: &Map, value: Value, is_dot: &dyn Fn(Op) -> bool) -> bool {
+pub(super) fn only_feeds(kernel: &Kernel, map: &Map, value: Value, is_dot: &dyn Fn(Op) -> bool) -> bool {
     map.users(value).iter().all(|&user| match kernel.ops[user].opcode {
         Opcode::Dot(_) => is_dot(user) && kernel.ops[user].operands[2] != value,
         Opcode::Permute { .. } | Opcode::Reshape => only_feeds(kernel, map, kernel.result(user), is_dot),
@@ -341,7 +383,8 @@ fn fed_dots(kernel: &Kernel, map: &Map, value: Value, out: &mut Vec<Op>) {
     for &user in map.users(value) {
         match kernel.ops[user].opcode {
             Opcode::Dot(_) => out.push(user),
-            _ => fed_dots(kernel, map, kernel.result(user), out),
+            Opcode::Permute { .. } | Opcode::Reshape => fed_dots(kernel, map, kernel.result(user), out),
+            _ => {}
         }
     }
 }
@@ -413,6 +456,8 @@ fn make_channels(
         match channels.iter_mut().find(|c| (c.block, c.first_use, c.last_use) == (block, first, last)) {
             Some(channel) => channel.loads.push(load),
             None => channels.push(Channel {
+                at: op,
+                read_by_threads: false,
                 block,
                 loads: vec![load],
                 first_use: first,
@@ -483,7 +528,7 @@ fn apart(kernel: &Kernel, map: &Map, a: &Channel, b: &Channel) -> bool {
 }
 
 /// Bodies of loops all of whose planned dots add to a sum that the loop carries and nobody else looks at meanwhile.
-fn accumulating_loops(
+pub(super) fn accumulating_loops(
     kernel: &Kernel,
     map: &Map,
     dots: &HashMap<Op, (Operand, Operand)>,
@@ -542,7 +587,7 @@ fn find_turns(
 }
 
 /// Stores of results of dots that the tensor-copy engine can make, with the ring that they go through.
-fn tensor_stores(
+pub(super) fn tensor_stores(
     kernel: &mut Kernel,
     info: &AxisInfoMap,
     dots: &HashMap<Op, (Operand, Operand)>,

@@ -12,7 +12,7 @@ pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
     let region = kernel.add_block();
     let mut producer = Producer { kernel, plan, made, map: Mapping::new() };
     let body = producer.kernel.body;
-    let first = plan.channels[0].loads[0].op;
+    let first = plan.channels[0].at;
     let mut places: Vec<Place> = Vec::new();
     for _ in 0..plan.rings {
         places.push(at(producer.kernel, region, first, Place::start));
