@@ -62,20 +62,22 @@ pub fn attention_forward_hopper<T: Float + DotInto<f32>>(
     lse: ViewMut<f32, 3>,
     scale: Scalar<f32>,
     together: Scalar<i32>,
+    paired: Scalar<i32>,
     given: Given,
     config: ForwardConfig,
 ) {
     let ForwardConfig { block_q, block_kv, head_dim, value_dim, .. } = config;
     let (queries, heads, keys) = (q.dim(1).cast::<i32>(), q.dim(2).cast::<i32>(), k.dim(1).cast::<i32>());
     let blocks = cdiv(queries, block_q);
-    let work = Schedule { blocks, sequences: heads * q.dim(0).cast::<i32>(), together };
+    let work = Schedule { blocks, sequences: heads * q.dim(0).cast::<i32>(), together, paired };
     let c = log2_scale(scale);
     let no_scores = zeros::<f32>([block_q, block_kv]);
-    for id in work.blocks() {
-        let (block, sequence) = work.at(id);
+    for turn in work.turns() {
+        let (block, sequence) = work.at(turn);
         let (head, batch) = (sequence % heads, sequence / heads);
-        // The last blocks of a causal attention see the most keys: they start first.
-        let first = if given.causal { blocks - 1 - block } else { block } * block_q;
+        // The last blocks of a causal attention see the most keys: they come first.
+        let is_there = block.lt(blocks);
+        let first = if given.causal { select(is_there, blocks - 1 - block, blocks) } else { block } * block_q;
         let kv_head = head / (heads / k.dim(2).cast::<i32>());
 
         // The last key that each query sees; the number of tiles that any query sees, and of those that all queries see whole.
@@ -83,7 +85,8 @@ pub fn attention_forward_hopper<T: Float + DotInto<f32>>(
         let rows = first + arange(0, block_q);
         let last = if given.causal { min(rows + start, keys - 1) } else { full([block_q], keys - 1) };
         let (seen_by_all, end) = if given.causal {
-            ((first + start + 1).clamp(0, keys), (first + start + block_q).clamp(0, keys))
+            let most = select(is_there, keys, constant(0));
+            ((first + start + 1).clamp(0, most), (first + start + block_q).clamp(0, most))
         } else {
             (keys, keys)
         };

@@ -69,7 +69,10 @@ pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
     let hopper =
         class.is_hopper() && bytes == 2 && queries > HOPPER_QUERIES && !given.kv_len && !given.q_start;
     if asked.is_none() && hopper && [&inputs.q, &inputs.k, &inputs.v].iter().all(|x| has_tensor_map(x)) {
-        let config = ForwardConfig::hopper(head_dim, value_dim);
+        let config = ForwardConfig::hopper(queries, head_dim, value_dim, given.causal);
+        let blocks = queries.div_ceil(config.block_q);
+        // A partner that is not there costs as much as the lightest block: little beside many, nothing beside none.
+        let pairs = given.causal && keys <= queries && (blocks.is_multiple_of(2) || blocks > ODD_BLOCKS);
         let launch = hopper::attention_forward_hopper::<T>(
             inputs.q,
             inputs.k,
@@ -78,13 +81,14 @@ pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
             lse,
             scale,
             if given.causal { 1 } else { heads_together(&extents, bytes) },
+            pairs as i32,
             given,
             config,
         );
-        // Programs that stay, where blocks are of equal weight.
-        let most =
-            if given.causal { usize::MAX } else { device.properties().multiprocessors.max(1) as usize };
-        let programs = grid_of(&config).min(most);
+        // Programs that stay, where what is dealt out is of equal weight.
+        let stay = pairs || !given.causal;
+        let most = if stay { device.properties().multiprocessors.max(1) as usize } else { usize::MAX };
+        let programs = (blocks.div_ceil(1 + pairs as usize) * extents.heads * extents.batch).min(most);
         let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(programs);
         return check.launched(launch.launch(stream));
     }
@@ -188,6 +192,9 @@ fn scored<T: Activation + DotInto<f32>, F: ScoreMod>(
 
 /// With more queries the kernel for Hopper, whose blocks have 128, is the faster one.
 pub const HOPPER_QUERIES: usize = 64;
+
+/// Up to so many blocks, if their number is odd, causal attention is not dealt out in pairs.
+const ODD_BLOCKS: usize = 8;
 
 /// What keys and values of the heads that are gone through side by side may take: half of an H100's or H200's L2 cache.
 const TOGETHER_BYTES: usize = 25 << 20;

@@ -306,8 +306,21 @@ fn blocks_of_128_queries() {
     }
 }
 
-/// Runs the kernel for Hopper by so many programs, which take so many heads side by side.
+/// Runs the kernel for Hopper by so many programs, which take so many heads side by side, with blocks dealt out one by one and in pairs.
 fn run_hopper(p: &Problem, config: ForwardConfig, programs: usize, together: usize, seed: u64) {
+    for paired in [false, true] {
+        run_dealt_out(p, config, programs, together, paired, seed);
+    }
+}
+
+fn run_dealt_out(
+    p: &Problem,
+    config: ForwardConfig,
+    programs: usize,
+    together: usize,
+    paired: bool,
+    seed: u64,
+) {
     let case = Case::<bf16>::random(p.clone(), 1.0, seed);
     let device = device();
     let [q, k, v] = case.place(&device, Memory::Bshd);
@@ -317,13 +330,24 @@ fn run_hopper(p: &Problem, config: ForwardConfig, programs: usize, together: usi
     let given = Given { causal: p.causal, lse: true, ..Given::default() };
     let (q, k, v) = (q.view(), k.view(), v.view());
     let together = together as i32;
-    attention_forward_hopper::<bf16>(q, k, v, out.view_mut(), &mut lse, scale, together, given, config)
-        .num_warps(config.num_warps)
-        .num_stages(config.num_stages)
-        .grid(programs)
-        .launch(&device.stream())
-        .unwrap();
-    let what = format!("{p:?} by {programs} programs, {together} heads side by side");
+    attention_forward_hopper::<bf16>(
+        q,
+        k,
+        v,
+        out.view_mut(),
+        &mut lse,
+        scale,
+        together,
+        paired as i32,
+        given,
+        config,
+    )
+    .num_warps(config.num_warps)
+    .num_stages(config.num_stages)
+    .grid(programs)
+    .launch(&device.stream())
+    .unwrap();
+    let what = format!("{p:?} by {programs} programs, {together} heads side by side, in pairs: {paired}");
     case.check(&out.values(), Some(&to_f64(&lse.to_vec().unwrap())), &what);
 }
 
@@ -359,8 +383,28 @@ fn blocks_after_blocks_on_warps_of_their_own() {
     for causal in [false, true] {
         for programs in [1, 2, 4] {
             let p = problem(300, 270, (2, 1), 64, causal);
-            run_hopper(&p, ForwardConfig::hopper(64, 64), programs, 2, programs as u64);
+            run_hopper(&p, ForwardConfig::hopper(300, 64, 64, true), programs, 2, programs as u64);
         }
-        run_hopper(&problem(200, 300, (2, 2), 128, causal), ForwardConfig::hopper(128, 128), 1, 1, 9);
+        run_hopper(
+            &problem(200, 300, (2, 2), 128, causal),
+            ForwardConfig::hopper(200, 128, 128, causal),
+            1,
+            1,
+            9,
+        );
+        run_hopper(
+            &problem(300, 300, (2, 2), 64, causal),
+            ForwardConfig::hopper(4096, 64, 64, causal),
+            1,
+            1,
+            9,
+        );
+        run_hopper(
+            &problem(200, 130, (2, 2), 256, causal),
+            ForwardConfig::hopper(200, 256, 256, causal),
+            1,
+            1,
+            9,
+        );
     }
 }
