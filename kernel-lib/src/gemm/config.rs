@@ -193,11 +193,11 @@ impl Config {
         let rows = m.next_power_of_two();
         // A warp reads 32 pieces of 16 bytes of a row.
         let warp_k = 32 * 128 / bits as usize;
-        let block_k = k.next_power_of_two().clamp(64, 4 * warp_k);
+        let block_k = k.next_power_of_two().clamp(64, 8 * warp_k);
         let num_warps: u32 = 4;
         let threads = 32 * num_warps as usize;
-        // Every thread has 4 pieces of weights under way, or fewer where its sums would not fit.
-        let per_thread = usize::min(4 * 128 / bits as usize, GEMV_SUMS_PER_THREAD / rows);
+        // Every thread has 2 pieces of weights under way, or fewer where its sums would not fit; many short programs even out what few long ones leave.
+        let per_thread = usize::min(2 * 128 / bits as usize, GEMV_SUMS_PER_THREAD / rows);
         let most = (per_thread * threads / block_k).max(1);
         let enough = 2 * multiprocessors as usize;
         let mut block_n = most.min(16);
@@ -269,6 +269,8 @@ impl Config {
             let columns = |block_n| Config { block_n, ..whole };
             all.extend([1, 2, 4, 8, 16].map(columns));
             all.extend([1, 2, 4, 8].map(|block_n| Config { num_warps: 8, ..columns(block_n) }));
+            all.extend([1, 2, 4].map(|block_n| Config { block_k: whole.block_k / 2, ..columns(block_n) }));
+            all.extend([1, 2].map(|block_n| Config { block_k: whole.block_k / 4, ..columns(block_n) }));
         }
         if problem.m <= 64 && problem.class.bits() < 32 && matches!(device, DeviceClass::Gpu { .. }) {
             for (rows, block_n) in [(16, 32), (16, 64), (16, 128), (32, 64), (64, 64)] {
