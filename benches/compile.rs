@@ -29,6 +29,8 @@ use tegula_codegen::compile::{compile, schedule};
 use tegula_codegen::context::with_context;
 use tegula_codegen::emit::{Assemble, Options};
 use tegula_codegen::{Target, lower, ptxas};
+use tegula_kernels::gemm::options::Numerics;
+use tegula_kernels::registry::{self, Variant};
 
 /// The passes over tile IR, in the compiler's order.
 const PASSES: [&str; 9] = [
@@ -61,6 +63,37 @@ fn benches(c: &mut Criterion) {
     let config = matmul::Config { block_m: 128, block_n: 256, block_k: 32, group: 8 };
     let launch = matmul::matmul::<bf16>(&a, &b, &mut c_out, config).num_warps(8).num_stages(3);
     stages(c, "matmul 128×256×32", || launch.kernel());
+
+    // The kernel library's matrix products with the largest tiles; the code of shared ones is the longest.
+    let entries = registry::all_kernels();
+    let plain = format!("{:?})", Numerics::PLAIN);
+    for (algorithm, tile) in [
+        ("Persistent", "rows: 128, block_n: 256, block_k: 64"),
+        ("StreamK", "rows: 128, block_n: 128, block_k: 64"),
+    ] {
+        let gemms = entries.iter().filter(|entry| entry.name == "gemm").flat_map(|entry| &entry.variants);
+        let bf16 = gemms.filter(|variant| variant.types == "bf16, bf16");
+        let with =
+            |variant: &&Variant| [algorithm, tile, &plain].iter().all(|words| variant.config.contains(words));
+        let variant = bf16.into_iter().find(with).expect("the registry has the largest tiles");
+        let kernel = || registry::with_usual_facts(variant.stage().expect("the kernel stages"));
+        let mut group = c.benchmark_group(format!("gemm {algorithm} {tile}"));
+        group.sample_size(SAMPLES as usize).sampling_mode(SamplingMode::Flat);
+        whole_way(&mut group, kernel);
+        group.finish();
+    }
+}
+
+/// A kernel's whole way, from staging on.
+fn whole_way(group: &mut BenchmarkGroup<'_, WallTime>, kernel: impl Fn() -> Kernel) {
+    group.measurement_time(Duration::from_secs(5));
+    for (name, assemble) in [("to PTX", Assemble::No), ("to cubin", Assemble::Require)] {
+        if assemble == Assemble::No || ptxas::version().is_ok() {
+            let options = Options { assemble, ..Options::default() };
+            let compiled = || compile(&kernel(), &Target::SM_90A, &options).map(|c| c.kernel.ptx.len());
+            group.bench_function(name, |b| b.iter(compiled));
+        }
+    }
 }
 
 /// All stages of one kernel.
@@ -101,19 +134,13 @@ fn stages(c: &mut Criterion, name: &str, stage: impl Fn() -> Result<Kernel, Laun
     clocked(&mut group, "LLVM passes", || times().optimize.0);
     clocked(&mut group, "PTX", || times().ptx.0);
 
-    let whole = |options: &Options| {
-        let kernel = stage().expect("the kernel stages");
-        compile(&kernel, target, options).map(|c| c.kernel.ptx.len())
-    };
-    group.sampling_mode(SamplingMode::Flat).measurement_time(Duration::from_secs(3));
-    group.bench_function("to PTX", |b| b.iter(|| whole(&to_ptx)));
     if ptxas::version().is_ok() {
         let to_cubin = Options { assemble: Assemble::Require, ..Options::default() };
         let assembled = || compile(&staged, target, &to_cubin).expect("ptxas takes it").artifacts.times;
         clocked(&mut group, "ptxas", || assembled().ptxas.0);
-        group.sampling_mode(SamplingMode::Flat).measurement_time(Duration::from_secs(5));
-        group.bench_function("to cubin", |b| b.iter(|| whole(&to_cubin)));
     }
+    group.sampling_mode(SamplingMode::Flat);
+    whole_way(&mut group, || stage().expect("the kernel stages"));
     group.finish();
 }
 
