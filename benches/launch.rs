@@ -46,6 +46,7 @@ impl Compiler for AllSlots {
             threads: 128,
             shared_bytes: 0,
             cluster: 1,
+            dependent_launch: false,
             abi,
             report: None,
         })

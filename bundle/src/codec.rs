@@ -9,7 +9,7 @@ use tegula_ir::artifact::{
 use tegula_ir::types::Elem;
 
 /// Changes whenever the encoding does.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// The bytes of a kernel.
 pub fn encode(kernel: &CompiledKernel) -> Vec<u8> {
@@ -22,6 +22,7 @@ pub fn encode(kernel: &CompiledKernel) -> Vec<u8> {
     w.u32(kernel.threads);
     w.u32(kernel.shared_bytes);
     w.u32(kernel.cluster);
+    w.u8(kernel.dependent_launch.into());
     w.list(&kernel.abi, Writer::slot);
     w.option(kernel.report.as_ref(), |w, r| {
         for n in [r.registers, r.spill_store_bytes, r.spill_load_bytes, r.stack_bytes, r.shared_bytes] {
@@ -43,6 +44,7 @@ pub fn decode(bytes: &[u8]) -> Option<CompiledKernel> {
         threads: r.u32()?,
         shared_bytes: r.u32()?,
         cluster: r.u32()?,
+        dependent_launch: r.bool()?,
         abi: r.list(Reader::slot)?,
         report: r.option(|r| {
             Some(ResourceReport {
@@ -251,6 +253,7 @@ mod tests {
             threads: 128,
             shared_bytes: 49152,
             cluster: 2,
+            dependent_launch: true,
             abi: vec![
                 AbiSlot::Address { param: 0 },
                 AbiSlot::Dim { param: 0, axis: 1, bits: 32 },

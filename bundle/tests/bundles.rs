@@ -53,6 +53,7 @@ fn code(seed: u64, target: &str, cubin: bool) -> CompiledKernel {
         threads: 128,
         shared_bytes: 1024,
         cluster: 1,
+        dependent_launch: false,
         abi: vec![
             AbiSlot::Address { param: 0 },
             AbiSlot::Address { param: 1 },

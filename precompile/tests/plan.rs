@@ -35,6 +35,7 @@ impl Compiler for Scribe {
             threads: 128,
             shared_bytes: 0,
             cluster: 1,
+            dependent_launch: false,
             abi: Vec::new(),
             report: None,
         })

@@ -50,6 +50,7 @@ fn marked(mark: usize, target: &str) -> CompiledKernel {
         threads: 128,
         shared_bytes: 0,
         cluster: 1,
+        dependent_launch: false,
         abi: vec![AbiSlot::Scalar { param: 2, elem: Elem::F32 }; mark],
         report: None,
     }

@@ -82,6 +82,7 @@ impl Compiler for ByHand {
             threads: 128,
             shared_bytes: 0,
             cluster: 1,
+            dependent_launch: false,
             abi: vec![
                 AbiSlot::Address { param: 0 },
                 AbiSlot::Address { param: 1 },

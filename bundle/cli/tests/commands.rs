@@ -26,6 +26,7 @@ fn write(path: &Path, kernels: &[(&str, &str)]) {
             threads: 128,
             shared_bytes: 4096,
             cluster: 2,
+            dependent_launch: false,
             abi: vec![AbiSlot::Dim { param: 0, axis: 1, bits: 64 }],
             report: None,
         };

@@ -73,6 +73,7 @@ pub fn compile(kernel: &Kernel, target: &Target, options: &Options) -> Result<Co
             threads: 32 * scheduled.all_warps(),
             shared_bytes: plan.total,
             cluster: scheduled.ctas(),
+            dependent_launch: target.features.dependent_launch,
             abi: lowered.abi,
             report,
         };

@@ -210,6 +210,8 @@ pub struct CompiledKernel {
     pub shared_bytes: u32,
     /// CTAs of a program, as a cluster along x: the grid has so many times the CTAs that it has programs there. 1: no clusters.
     pub cluster: u32,
+    /// May it be launched while the kernel before it on the stream still runs (programmatic dependent launch)? Then its code waits for that one's end before it touches memory.
+    pub dependent_launch: bool,
     /// The machine-level arguments, in order.
     pub abi: Vec<AbiSlot>,
     /// ptxas's report, where ptxas was at hand.

@@ -177,6 +177,7 @@ mod tests {
             threads: 128,
             shared_bytes: 49152,
             cluster: 2,
+            dependent_launch: false,
             abi: vec![tegula_ir::artifact::AbiSlot::Address { param: 0 }],
             report: None,
         }

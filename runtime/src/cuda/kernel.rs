@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{
     self, CUdevice_attribute_enum as Attribute, CUfunction_attribute_enum as FunctionAttribute,
-    CUjit_option_enum as Jit, cudaError_enum as Code,
+    CUjit_option_enum as Jit, CUlaunchAttributeID_enum as LaunchAttribute, cudaError_enum as Code,
 };
 use tegula_ir::artifact::{CompiledKernel, ResourceReport};
 
@@ -57,6 +57,7 @@ pub(super) struct CudaKernel {
     threads: u32,
     shared_bytes: u32,
     cluster: u32,
+    dependent_launch: bool,
     report: Option<ResourceReport>,
 }
 
@@ -103,6 +104,7 @@ impl CudaKernel {
             threads: kernel.threads,
             shared_bytes: kernel.shared_bytes,
             cluster: kernel.cluster.max(1),
+            dependent_launch: kernel.dependent_launch,
             report: kernel.report,
         };
         loaded.set_attributes()?;
@@ -158,14 +160,19 @@ impl CudaKernel {
             (&raw mut bytes).cast(),
             sys::CU_LAUNCH_PARAM_END_AS_INT as usize as *mut c_void,
         ];
-        let mut cluster = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+        let attribute = |id| sys::CUlaunchAttribute {
+            id,
             pad: [0; 4],
             value: sys::CUlaunchAttributeValue { pad: [0; 64] },
         };
+        let mut overlap = attribute(LaunchAttribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+        overlap.value.programmaticStreamSerializationAllowed = 1;
+        let mut cluster = attribute(LaunchAttribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
         cluster.value.clusterDim.x = self.cluster;
         cluster.value.clusterDim.y = 1;
         cluster.value.clusterDim.z = 1;
+        let (overlaps, clustered) = (self.dependent_launch, self.cluster > 1);
+        let mut attributes = if overlaps { [overlap, cluster] } else { [cluster, overlap] };
         let config = sys::CUlaunchConfig {
             gridDimX: x,
             gridDimY: y,
@@ -175,8 +182,8 @@ impl CudaKernel {
             blockDimZ: 1,
             sharedMemBytes: self.shared_bytes,
             hStream: stream.raw,
-            attrs: &raw mut cluster,
-            numAttrs: (self.cluster > 1) as c_uint,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: overlaps as c_uint + clustered as c_uint,
         };
         // SAFETY: function and stream are alive and of one context, which is current; the driver copies configuration and parameters before it
         // returns. They are laid out as the code generator said, and the driver checks the size of a block. That the kernel touches only its

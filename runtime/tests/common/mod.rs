@@ -78,6 +78,7 @@ impl Compiler for Counting {
             threads: kernel.hints.num_warps * 32,
             shared_bytes: 0,
             cluster: 1,
+            dependent_launch: false,
             abi: vec![
                 AbiSlot::Address { param: 0 },
                 AbiSlot::Address { param: 1 },

@@ -109,6 +109,7 @@ fn compiled(ptx: &str, abi: Vec<AbiSlot>, shared_bytes: u32, cluster: u32) -> Co
         threads: 128,
         shared_bytes,
         cluster,
+        dependent_launch: false,
         abi,
         report: None,
     }

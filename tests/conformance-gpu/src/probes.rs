@@ -398,6 +398,7 @@ fn probe(
         threads,
         shared_bytes: 0,
         cluster: 1,
+        dependent_launch: false,
         abi,
         report: None,
     };

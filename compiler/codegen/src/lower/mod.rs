@@ -117,6 +117,7 @@ pub fn lower<'c>(
         e: emitter,
     };
     lowering.bind_params(&abi, &arguments);
+    lowering.overlap_launches();
     lowering.block(kernel.body)?;
     lowering.e.op("llvm.return", &[], &[], &[]);
     let messages = lowering.e.take_globals();
@@ -246,6 +247,15 @@ impl<'c> Lowering<'c, '_> {
         }
         self.current = outer;
         Ok(())
+    }
+
+    /// The next kernel of a stream may be launched while this one runs, which saves the time that a launch takes: it waits here, as this one does, for the end of those before
+    /// it. Every thread waits, so that a kernel ends after those before it in any case, and what waits for its end has waited for theirs.
+    fn overlap_launches(&self) {
+        if self.target.features.dependent_launch {
+            nvvm::launch_dependents(&self.e);
+            nvvm::wait_for_launches_before(&self.e);
+        }
     }
 
     /// In a loop's body, the last loop that computes with dots' results: what follows is the epilogue of a persistent kernel. (Loops that only add up products have registers to

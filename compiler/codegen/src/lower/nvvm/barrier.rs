@@ -50,6 +50,16 @@ pub fn cluster_barrier_diverged(e: &Emitter<'_>) {
     e.asm("barrier.cluster.arrive;\n\tbarrier.cluster.wait;", MEMORY, &[], &[], true);
 }
 
+/// Lets the next kernel of the stream be launched as soon as all CTAs of this one run.
+pub fn launch_dependents(e: &Emitter<'_>) {
+    e.asm("griddepcontrol.launch_dependents;", MEMORY, &[], &[], true);
+}
+
+/// Waits until the kernels before this one are done and what they wrote is visible.
+pub fn wait_for_launches_before(e: &Emitter<'_>) {
+    e.asm("griddepcontrol.wait;", MEMORY, &[], &[], true);
+}
+
 /// Meets `threads` threads at barrier `id`.
 pub fn named_barrier<'c>(e: &Emitter<'c>, id: V<'c>, threads: u32) {
     e.asm(&format!("bar.sync $0, {threads};"), "r,~{memory}", &[id], &[], true);

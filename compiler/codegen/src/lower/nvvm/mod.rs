@@ -12,9 +12,9 @@ mod warp;
 mod wgmma;
 
 pub(super) use barrier::{
-    cluster_barrier, cluster_barrier_diverged, elect, give_registers, mbarrier_arrive,
+    cluster_barrier, cluster_barrier_diverged, elect, give_registers, launch_dependents, mbarrier_arrive,
     mbarrier_arrive_expect, mbarrier_arrive_remote, mbarrier_init, mbarrier_init_fence, mbarrier_wait,
-    named_barrier, named_barrier_arrive, take_registers,
+    named_barrier, named_barrier_arrive, take_registers, wait_for_launches_before,
 };
 pub(super) use math::{
     cvt_pair, cvt_toward_zero, ex2, ex2_ftz, f32_to_fp8, fp8_to_f32, int_to_f32_toward_zero, rsqrt, shift64,
