@@ -3,7 +3,8 @@
 //! `cargo bench --bench gpu --features jit`, or from the bundle (`cargo xtask bundle`) on a machine with neither Rust nor LLVM.
 //! Options: `--json FILE`; `--gemm` runs the comparison of matrix products alone (`gemm.rs`), with `--gemm-space` every config of it, with
 //! `--gemm-rows M` the shapes of so many rows only, with `--gemm-type T` for T of bf16, f8e4m3, i8, tf32, or all (bf16), with `--gemm-seconds N` for so long at
-//! most (240, of each type). Without a GPU it says so and ends with success.
+//! most (240, of each type); `--attention` that of attention, forward and backward (`attention.rs`), with `--head-dim D` or `--sequence S` of those only,
+//! `--attention-rounds N` (7) and `--attention-seconds N` (300). Without a GPU it says so and ends with success.
 //!
 //! How it measures: inputs are random and rotated, so that every call reads memory and not the L2; candidates are interleaved (one round
 //! times each once); a round is timed by events over several calls; the figure is the median of 9 rounds. Every result is
@@ -12,6 +13,7 @@
 // Each example brings the helpers that all of them share; that is the price of an example being one file.
 #![allow(clippy::duplicate_mod)]
 
+mod attention;
 mod cublas;
 mod cublaslt;
 mod driver;
@@ -51,21 +53,24 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
+    let number = |name: &str| value(name).and_then(|v| v.parse().ok());
+    if has("--attention") {
+        let options = attention::Options {
+            head_dim: number("--head-dim"),
+            sequence: number("--sequence"),
+            rounds: number("--attention-rounds").unwrap_or(7),
+            seconds: number("--attention-seconds").unwrap_or(300) as u64,
+        };
+        return ended("attention", attention::run(&device, &options, json.map(String::as_str)));
+    }
     if has("--gemm") || has("--gemm-space") {
-        let number = |name: &str| value(name).and_then(|v| v.parse().ok());
         let options = gemm::Options {
             space: has("--gemm-space"),
             rows: number("--gemm-rows"),
             seconds: number("--gemm-seconds").unwrap_or(240) as u64,
             precision: value("--gemm-type").map_or_else(|| "bf16".to_owned(), String::clone),
         };
-        return match gemm::run(&device, &options, json.map(String::as_str)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(Failure(message)) => {
-                eprintln!("gemm: {message}");
-                ExitCode::FAILURE
-            }
-        };
+        return ended("gemm", gemm::run(&device, &options, json.map(String::as_str)));
     }
     let mut report = Report::new(&device);
     let sections: [(&str, Section); 4] =
@@ -85,6 +90,17 @@ fn main() -> ExitCode {
         failed = true;
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The exit status of a comparison, after its failure was said.
+fn ended(name: &str, result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(message)) => {
+            eprintln!("{name}: {message}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Random numbers are made once and repeated: 64 k of them are random enough for a timing, and quick.

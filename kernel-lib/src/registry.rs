@@ -106,6 +106,7 @@ pub fn all_kernels() -> Vec<Entry> {
         crate::sampling::config::entry(),
         crate::swiglu::config::entry(),
     ];
+    all.extend(crate::attention::backward::config::entries());
     all.extend(crate::gemm::config::entries());
     all.extend(crate::quant_gemm::config::entries());
     all.extend(crate::rotary::config::entries());

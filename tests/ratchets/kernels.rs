@@ -15,9 +15,11 @@ use tegula_codegen::ptxas;
 use tegula_codegen::target::Target;
 use tegula_kernels::DeviceClass;
 use tegula_kernels::attention::append::config::AppendConfig;
+use tegula_kernels::attention::backward::config::BackwardConfig;
 use tegula_kernels::attention::decode::config::{DecodeConfig, DecodeShape};
 use tegula_kernels::attention::forward::config::ForwardConfig;
 use tegula_kernels::attention::forward::kernel::Given;
+use tegula_kernels::attention::forward::scored::Features;
 use tegula_kernels::attention::merge::config::MergeConfig;
 use tegula_kernels::gemm::Class;
 use tegula_kernels::gemm::config::Problem;
@@ -106,6 +108,11 @@ fn chosen() -> Vec<Chosen> {
         add("attention_decode", "bf16, split", &DecodeConfig::choose(shape, GPU), &what);
         add("attention_append", "bf16", &AppendConfig::choose(1, 8, head_dim, head_dim, GPU), &what);
         add("attention_merge", "f32, bf16", &MergeConfig::choose(8, head_dim, GPU), &what);
+        let config = BackwardConfig::choose(4096, 4096, head_dim, head_dim, 2, GPU);
+        let features = Features { right: true, ..Features::default() };
+        add("attention_backward_delta", "bf16", &config.delta, &what);
+        add("attention_backward_keys", "bf16", &(config.keys, features), &what);
+        add("attention_backward_queries", "bf16", &(config.queries, features), &what);
     }
     all
 }

@@ -35,6 +35,7 @@ const CONTENTS: &[Item] = &[
         name: "tegula-autotune",
         to: "tegula-autotune",
     },
+    Item::Copy { from: "benches/gpu/attention_peers.py", to: "attention_peers.py" },
     // Kernels are compiled where they run, for the GPU that is there.
     Item::Tool("ptxas"),
 ];
@@ -54,8 +55,17 @@ const RUN: &[Run] = &[
     Run { name: "bench", command: "gpu-bench --json \"$OUT/bench.json\"" },
     // `GEMM=--gemm-space ./run.sh gemm` tries all configs.
     Run { name: "gemm", command: "gpu-bench --gemm --json \"$OUT/gemm.json\" $GEMM" },
+    // `ATTENTION="--head-dim 128 --rounds 3" ./run.sh attention` for these only; needs PyTorch.
+    Run { name: "attention", command: ATTENTION },
     Run { name: "tune", command: TUNE },
 ];
+
+/// Attention beside PyTorch's, or by itself where there is no PyTorch.
+const ATTENTION: &str = r#"if python3 -c "import torch" 2> /dev/null; then
+  python3 attention_peers.py --bench gpu-bench --json "$OUT/attention.json" $ATTENTION
+else
+  gpu-bench --attention --json "$OUT/attention.json"
+fi"#;
 
 /// The model's speed on the GPU, as a line of JSON, and what it says.
 const SPEAKS: &str = r#"[ -n "${TEGULA_SMOLLM2:-}" ] || { echo "skipped: TEGULA_SMOLLM2 names no model"; exit 0; }

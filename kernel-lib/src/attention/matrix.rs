@@ -85,6 +85,13 @@ impl Rows {
         ViewMut::from_ptr(x.base_ptr() + at, [self.count], [x.stride(2)])
     }
 
+    /// [`Rows::vector_mut`] to be read.
+    #[track_caller]
+    pub fn vector<T: Element>(self, x: View<T, 3>, head: Scalar<i32>) -> View<T, 1> {
+        let at = self.offset([x.stride(0), x.stride(1), x.stride(2)], head);
+        View::from_ptr(x.base_ptr() + at, [self.count], [x.stride(2)])
+    }
+
     fn offset(self, [batch, of_head, row]: [Scalar<i64>; 3], head: Scalar<i32>) -> Scalar<i64> {
         self.batch.cast::<i64>() * batch + head.cast::<i64>() * of_head + self.first.cast::<i64>() * row
     }

@@ -1,6 +1,7 @@
 //! Attention: out = softmax(q · kᵀ · scale) · v, by heads, with grouped KV heads (GQA, MQA) of any group size.
 //!
 //! * [`forward`](fn@forward): many queries, as in prefill;
+//! * [`backward`](fn@backward): the gradients of queries, keys and values;
 //! * [`decode`](fn@decode): the last few tokens of each sequence, over a KV cache;
 //! * [`kv_append`]: writes new tokens into the cache; [`merge_states`]: one attention from several over parts of the keys.
 //!
@@ -11,6 +12,7 @@
 //! What lies behind a sequence's end in a cache takes no part in anything, be it NaN.
 
 pub mod append;
+pub mod backward;
 pub mod decode;
 pub mod forward;
 mod matrix;
@@ -23,6 +25,7 @@ mod softmax;
 mod testing;
 
 pub use append::{Positions, kv_append};
+pub use backward::{Attended, BackwardOptions, BackwardWorkspace, Gradients, backward};
 pub use decode::{DecodeOptions, DecodeWorkspace, MAX_QUERIES, decode};
 pub use forward::{ForwardOptions, Packed, Window, forward};
 pub use merge::merge_states;

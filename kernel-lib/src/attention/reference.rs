@@ -160,6 +160,125 @@ fn attend(
     Attended { out, lse }
 }
 
+/// The gradients of an attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gradients {
+    /// `[batch, queries, heads, head_dim]`.
+    pub d_q: Vec<f64>,
+    /// `[batch, keys, kv_heads, head_dim]`.
+    pub d_k: Vec<f64>,
+    /// `[batch, keys, kv_heads, value_dim]`.
+    pub d_v: Vec<f64>,
+}
+
+/// What [`backward`] takes: the tensors of forward, its results, and the gradient of the output.
+#[derive(Clone, Copy, Debug)]
+pub struct Differentiated<'a> {
+    /// `[batch, queries, heads, head_dim]`.
+    pub q: &'a [f64],
+    /// `[batch, keys, kv_heads, head_dim]`.
+    pub k: &'a [f64],
+    /// `[batch, keys, kv_heads, value_dim]`.
+    pub v: &'a [f64],
+    /// `[batch, queries, heads, value_dim]`.
+    pub out: &'a [f64],
+    /// `[batch, heads, queries]`.
+    pub lse: &'a [f64],
+    /// `[batch, queries, heads, value_dim]`.
+    pub d_out: &'a [f64],
+}
+
+/// What one query and one key give.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// e^(score − LSE).
+    pub weight: f64,
+    /// The gradient of the weight, and what the denominator takes from it.
+    pub d_weight: f64,
+    /// See `d_weight`.
+    pub delta: f64,
+    /// The derivative of the changed score by the score.
+    pub slope: f64,
+    /// The rows of `[batch, sequence, heads]` that they are: the query's, and the key's.
+    pub rows: [usize; 2],
+    /// Batch, head, query, key.
+    pub at: [usize; 4],
+}
+
+/// The gradients by queries, keys and values.
+pub fn backward(p: &Problem, x: Differentiated<'_>) -> Gradients {
+    differentiate(p, x, |score| score, |factor| factor, |sum| sum)
+}
+
+/// [`backward`] as a kernel for `T` rounds: scores to f32, weights and their gradients to `T` for the products, the results to `T`.
+pub fn backward_rounded<T: Element>(p: &Problem, x: Differentiated<'_>) -> Gradients {
+    let single = |x: f64| f64::from(x as f32);
+    let rounded = |x: f64| T::from_f64(x).to_f64();
+    differentiate(p, x, single, move |factor| rounded(single(factor)), rounded)
+}
+
+fn differentiate(
+    p: &Problem,
+    x: Differentiated<'_>,
+    single: impl Fn(f64) -> f64,
+    factor: impl Fn(f64) -> f64,
+    result: impl Fn(f64) -> f64,
+) -> Gradients {
+    let (d, d_v) = (p.head_dim, p.value_dim);
+    let zeros = |like: &[f64]| vec![0.0; like.len()];
+    let mut sums = Gradients { d_q: zeros(x.q), d_k: zeros(x.k), d_v: zeros(x.v) };
+    for_each_pair(p, x, single, |pair| {
+        let [query, key] = pair.rows;
+        let weight = factor(pair.weight);
+        let of_score = factor(pair.weight * (pair.d_weight - pair.delta) * pair.slope);
+        for i in 0..d {
+            sums.d_q[query * d + i] += of_score * p.scale() * x.k[key * d + i];
+            sums.d_k[key * d + i] += of_score * p.scale() * x.q[query * d + i];
+        }
+        for i in 0..d_v {
+            sums.d_v[key * d_v + i] += weight * x.d_out[query * d_v + i];
+        }
+    });
+    for sums in [&mut sums.d_q, &mut sums.d_k, &mut sums.d_v] {
+        sums.iter_mut().for_each(|sum| *sum = result(*sum));
+    }
+    sums
+}
+
+/// Visits each query with each key that it sees; scores and what comes from them go through `single`.
+pub fn for_each_pair(
+    p: &Problem,
+    x: Differentiated<'_>,
+    single: impl Fn(f64) -> f64,
+    mut visit: impl FnMut(Pair),
+) {
+    let (d, d_v) = (p.head_dim, p.value_dim);
+    let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
+    for batch in 0..p.batch {
+        for query in 0..p.queries {
+            for head in 0..p.heads {
+                let of_query = (batch * p.queries + query) * p.heads + head;
+                let lse = x.lse[(batch * p.heads + head) * p.queries + query];
+                if lse == f64::NEG_INFINITY {
+                    continue;
+                }
+                let d_out = &x.d_out[of_query * d_v..][..d_v];
+                let delta = single(dot(d_out, &x.out[of_query * d_v..][..d_v]));
+                for key in p.visible(batch, head, query) {
+                    let of_key = (batch * p.keys + key) * p.kv_heads + head / (p.heads / p.kv_heads);
+                    let product = dot(&x.q[of_query * d..][..d], &x.k[of_key * d..][..d]);
+                    let plain = single(single(product) * p.scale());
+                    let at = [batch, head, query, key];
+                    let weight = single((single(p.changed(plain, at)) - lse).exp());
+                    let slope = p.softcap.map_or(1.0, |cap| 1.0 - (plain / cap).tanh().powi(2));
+                    let d_weight = single(dot(d_out, &x.v[of_key * d_v..][..d_v]));
+                    visit(Pair { weight, d_weight, delta, slope, rows: [of_query, of_key], at });
+                }
+            }
+        }
+    }
+}
+
 /// One attention from `states` over parts of the keys.  parts: `[batch, states, queries, heads, value_dim]`; part_lse: `[batch, heads, states, queries]`.
 /// A state of LSE −∞ counts nothing.
 pub fn merge_states(

@@ -70,12 +70,8 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// Checks everything that does not depend on the function.
-    pub fn check<T: Element>(
-        check: &Check,
-        inputs: &Inputs<'_, T>,
-        outputs: &Outputs<'_, T>,
-    ) -> Result<Extents, Error> {
+    /// Checks the inputs.
+    pub fn of<T: Element>(check: &Check, inputs: &Inputs<'_, T>) -> Result<Extents, Error> {
         let [batch, queries, heads, head_dim] =
             check.rank("q", inputs.q.shape(), ["batch", "queries", "heads", "head_dim"])?;
         let [_, keys, kv_heads, _] =
@@ -104,7 +100,17 @@ impl Extents {
             let problem = format!("{heads} heads, but a multiple of the {kv_heads} KV heads is needed");
             return Err(check.refuse("q", problem, "each KV head serves a group of as many heads"));
         }
-        let extents = Extents { batch, queries, keys, heads, kv_heads, head_dim, value_dim };
+        Ok(Extents { batch, queries, keys, heads, kv_heads, head_dim, value_dim })
+    }
+
+    /// Checks everything that does not depend on the function.
+    pub fn check<T: Element>(
+        check: &Check,
+        inputs: &Inputs<'_, T>,
+        outputs: &Outputs<'_, T>,
+    ) -> Result<Extents, Error> {
+        let extents = Extents::of(check, inputs)?;
+        let Extents { batch, queries, heads, value_dim, .. } = extents;
         check.shape(
             "out",
             outputs.out.shape(),

@@ -209,7 +209,7 @@ fn heads_together(extents: &Extents, bytes: usize) -> i32 {
 }
 
 /// Can tensor copies take it? (A kernel for Hopper without them would be compiled for the general path, which its tiles are too large for.)
-fn has_tensor_map<T: Activation>(x: &TensorView<'_, T>) -> bool {
+pub(in crate::attention) fn has_tensor_map<T: Activation>(x: &TensorView<'_, T>) -> bool {
     let strides = x.strides();
     let bytes = size_of::<T::Storage>();
     let (last, others) = strides.split_last().expect("four dimensions");

@@ -109,14 +109,14 @@ impl<'a, T: Element, F: ScoreMod> ForwardOptions<'a, T, F> {
     }
 
     /// How many sequences there are.
-    pub(super) fn sequences(&self, extents: &Extents) -> usize {
+    pub(in crate::attention) fn sequences(&self, extents: &Extents) -> usize {
         self.packed.map_or(extents.batch, |packed| {
             packed.q_bounds.shape().iter().product::<usize>().saturating_sub(1)
         })
     }
 
     /// Checks what belongs to no tensor of the attention itself.
-    pub(super) fn check(&self, check: &Check, extents: &Extents) -> Result<(), Error> {
+    pub(in crate::attention) fn check(&self, check: &Check, extents: &Extents) -> Result<(), Error> {
         let &Extents { batch, queries, keys, heads, .. } = extents;
         let sequences = self.sequences(extents);
         if let Some(packed) = &self.packed {
@@ -178,8 +178,13 @@ impl<'a, T: Element, F: ScoreMod> ForwardOptions<'a, T, F> {
             || Features { right: self.window.right.is_some() && !self.causal, ..features } != plain
     }
 
+    /// Is it attention as it is defined, causal or not?
+    pub(in crate::attention) fn is_plain(&self) -> bool {
+        !self.is_scored() && self.kv_len.is_none() && self.q_start.is_none()
+    }
+
     /// What the kernel is staged with.
-    pub(super) fn features(&self, lse: bool) -> Features {
+    pub(in crate::attention) fn features(&self, lse: bool) -> Features {
         Features {
             left: self.window.left.is_some(),
             right: self.causal || self.window.right.is_some(),
@@ -196,7 +201,7 @@ impl<'a, T: Element, F: ScoreMod> ForwardOptions<'a, T, F> {
     }
 
     /// `left` and `right` as the kernel takes them: more than any extent is as good as any extent.
-    pub(super) fn reach(&self) -> [i32; 2] {
+    pub(in crate::attention) fn reach(&self) -> [i32; 2] {
         let right = if self.causal { Some(0) } else { self.window.right };
         [self.window.left, right].map(|n| i32::try_from(n.unwrap_or(0)).unwrap_or(i32::MAX))
     }
