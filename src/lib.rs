@@ -35,6 +35,21 @@ pub mod __private;
 /// # Errors
 /// For an unknown name, without a driver, or without such a GPU; the message says what to do.
 pub fn device(name: &str) -> Result<runtime::Device, runtime::Error> {
+    register_compiler();
+    runtime::Device::open(name)
+}
+
+/// A device that compiles as the one with these properties would and runs nothing (see [`runtime::Device::compiling_for`]), with this crate's compiler.
+///
+/// # Errors
+/// If that device needs no compilation.
+pub fn compiling_for(device: &runtime::Properties) -> Result<runtime::Device, runtime::Error> {
+    register_compiler();
+    runtime::Device::compiling_for(device)
+}
+
+/// The compiler that this crate was built with, once.
+fn register_compiler() {
     #[cfg(feature = "jit")]
     {
         static REGISTERED: std::sync::Once = std::sync::Once::new();
@@ -42,7 +57,6 @@ pub fn device(name: &str) -> Result<runtime::Device, runtime::Error> {
             runtime::register_compiler(std::sync::Arc::new(tegula_codegen::compile::PtxCompiler::default()));
         });
     }
-    runtime::Device::open(name)
 }
 
 /// A bundle as part of the program: `include_bundle!("kernels.tegula")`, the path as for [`include_bytes!`].

@@ -1,7 +1,7 @@
 //! What is known of a device without opening it: passed to workers, and stored with trials.
 
 use serde::{Deserialize, Serialize};
-use tegula::runtime::Device;
+use tegula::runtime::{Device, Properties};
 use tegula_kernels::DeviceClass;
 
 /// A device's properties, and its ceilings.
@@ -69,6 +69,19 @@ impl DeviceInfo {
             multiprocessors: p.multiprocessors,
             shared_memory: p.shared_memory,
             l2_cache: p.l2_cache,
+        }
+    }
+
+    /// As the run time has it; how much memory there is nobody needs to know who only compiles.
+    pub fn properties(&self) -> Properties {
+        Properties {
+            name: self.name.clone(),
+            model: self.model.clone(),
+            target: self.target.clone(),
+            multiprocessors: self.multiprocessors,
+            shared_memory: self.shared_memory,
+            l2_cache: self.l2_cache,
+            memory: usize::MAX,
         }
     }
 

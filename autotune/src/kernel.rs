@@ -79,7 +79,7 @@ pub enum Purpose {
 }
 
 /// A kernel with its inputs, at one shape.
-pub trait Instance {
+pub trait Instance: Send {
     /// Launches once, with the inputs of this call (they rotate).
     ///
     /// # Errors

@@ -131,6 +131,9 @@ pub struct Trial {
     pub answer: Answer,
     /// Seconds that it took to find out.
     pub took: f64,
+    /// When it was found out, in seconds since 1970.
+    #[serde(default)]
+    pub at: f64,
     /// Clock (MHz), power (W) and temperature (°C) of the GPU afterwards, where they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<[f64; 3]>,
@@ -177,6 +180,23 @@ impl Trials {
         Ok(Trials { path, database, known: Mutex::new(known), last_run })
     }
 
+    /// All trials in a folder, for who only reads: without making a database, and without what a tuner at work has at the moment.
+    ///
+    /// # Errors
+    /// If a database is damaged.
+    pub fn read(folder: &Path) -> Result<Vec<(Key, Trial)>> {
+        let mut known = BTreeMap::new();
+        for path in databases(folder) {
+            match Database::open(&path) {
+                Ok(database) => read(&database, &mut known, &mut None),
+                Err(DatabaseError::DatabaseAlreadyOpen) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        }
+        Ok(known.into_iter().collect())
+    }
+
     /// Where this process writes.
     pub fn path(&self) -> &Path {
         &self.path
@@ -220,20 +240,25 @@ impl Trials {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| !is_asked_again(key));
     }
 
-    /// Removes trials from this process's database; says how many.
+    /// Removes trials from all databases of a folder but those that tuners are writing to; says how many.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn remove(&self, is_obsolete: impl Fn(&Key) -> bool) -> Result<usize> {
+    /// If one cannot be written, or is damaged.
+    pub fn remove(folder: &Path, is_obsolete: impl Fn(&Key) -> bool) -> Result<usize> {
         let mut removed = 0;
-        let write = self.database.begin_write()?;
-        write.open_table(TRIALS)?.retain(|key, _| {
-            let obsolete = serde_json::from_str(key).is_ok_and(|key| is_obsolete(&key));
-            removed += usize::from(obsolete);
-            !obsolete
-        })?;
-        write.commit()?;
-        self.forget(is_obsolete);
+        for path in databases(folder) {
+            let database = match Database::open(&path) {
+                Err(DatabaseError::DatabaseAlreadyOpen) => continue,
+                database => database.with_context(|| format!("cannot open {}", path.display()))?,
+            };
+            let write = database.begin_write()?;
+            write.open_table(TRIALS)?.retain(|key, _| {
+                let obsolete = serde_json::from_str(key).is_ok_and(|key| is_obsolete(&key));
+                removed += usize::from(obsolete);
+                !obsolete
+            })?;
+            write.commit()?;
+        }
         Ok(removed)
     }
 
@@ -242,6 +267,12 @@ impl Trials {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(key, trial)| (key.clone(), trial.clone())).collect()
     }
+}
+
+/// The databases that there are in a folder.
+fn databases(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let all = (0..MOST_DATABASES).map(|number| folder.join(format!("trials-{number}.redb")));
+    all.take_while(|path| path.exists())
 }
 
 /// Reads a database; what cannot be parsed was written by another version, and is no fact here.
@@ -284,7 +315,7 @@ mod tests {
     fn trial() -> Trial {
         let timing =
             Timing { seconds: 1e-6, default: 2e-6, ratio: 0.5, spread: 0.01, pairs: 3, method: Method::Wall };
-        Trial { answer: Answer::Timed(timing), took: 0.1, gpu: Some([1980.0, 650.5, 61.0]) }
+        Trial { answer: Answer::Timed(timing), took: 0.1, at: 1.8e9, gpu: Some([1980.0, 650.5, 61.0]) }
     }
 
     #[test]
@@ -292,16 +323,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = Trials::open(folder.path()).unwrap();
         first.begin_run("tune scale").unwrap();
-        first.put(key(Stage::Gate), Trial { answer: Answer::Passed, took: 0.0, gpu: None }).unwrap();
+        first.put(key(Stage::Gate), Trial { answer: Answer::Passed, took: 0.0, at: 0.0, gpu: None }).unwrap();
         let second = Trials::open(folder.path()).unwrap();
         assert_ne!(first.path(), second.path());
         assert_eq!(second.all(), [], "the first one's is not to be had");
         second.put(key(Stage::Round(0)), trial()).unwrap();
+        assert_eq!(Trials::read(folder.path()).unwrap(), [], "a tuner has each");
         drop((first, second));
+        assert_eq!(Trials::read(folder.path()).unwrap().len(), 2);
+        let empty = folder.path().join("empty");
+        assert_eq!(Trials::read(&empty).unwrap(), []);
+        assert!(!empty.exists(), "nothing is made");
         let third = Trials::open(folder.path()).unwrap();
         assert_eq!(third.last_run(), Some("tune scale"));
         assert_eq!(third.get(&key(Stage::Round(0))), Some(trial()));
         assert_eq!(third.all().len(), 2);
         assert_eq!(third.get(&key(Stage::Round(1))), None);
+        drop(third);
+        assert_eq!(Trials::remove(folder.path(), |key| key.stage != Stage::Gate).unwrap(), 1);
+        let left = Trials::read(folder.path()).unwrap();
+        assert_eq!(left.iter().map(|(key, _)| key.stage).collect::<Vec<_>>(), [Stage::Gate]);
     }
 }

@@ -45,6 +45,8 @@ pub struct Options {
     pub space: bool,
     /// Only shapes with so many rows (the square ones count by theirs).
     pub rows: Option<usize>,
+    /// Only the first so many of [`LAYERS`], and no square shapes.
+    pub layers: Option<usize>,
     /// No new shape is begun after this time, of each precision.
     pub seconds: u64,
     /// The name of a [`Precision`]; `all` for one after the other.
@@ -383,8 +385,12 @@ pub fn run(device: &Device, options: &Options, json: Option<&str>) -> Result<(),
 /// The comparison in one precision: its JSON, and what failed.
 fn run_in<P: Precision>(device: &Device, options: &Options) -> Result<(String, Vec<String>), Failure> {
     let end = Instant::now() + Duration::from_secs(options.seconds);
-    let shapes: Vec<_> =
-        shapes().into_iter().filter(|s| options.rows.is_none_or(|rows| s[0] == rows)).collect();
+    let of_layers = |[_, n, k]: &[usize; 3]| match options.layers {
+        Some(count) => LAYERS.iter().take(count).any(|layer| layer == &[*n, *k]),
+        None => true,
+    };
+    let all = shapes().into_iter().filter(of_layers);
+    let shapes: Vec<_> = all.filter(|s| options.rows.is_none_or(|rows| s[0] == rows)).collect();
     let mut arena = Arena::<P>::new(device, &shapes)?;
     println!("{}:", P::NAME);
     if arena.lt.is_none() {

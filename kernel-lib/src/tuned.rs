@@ -209,6 +209,28 @@ pub fn installed(device: &Device) -> Option<&'static Tuned> {
     TUNED.get().filter(|tuned| tuned.model == device.properties().model)
 }
 
+/// Hears the name and the extents of each launch.
+pub type Listener = Box<dyn Fn(&'static str, &[u64]) + Send + Sync>;
+
+static LISTENER: OnceLock<Listener> = OnceLock::new();
+
+/// From now on, tells of each launch that a record could say the config of: 16-bit elements, and no config of the caller's. Of this process, once. The extents are those
+/// of the kernel's [`Table`], in their order.
+///
+/// # Errors
+/// Gives it back if somebody listens already.
+pub fn listen(listener: Listener) -> Result<(), Listener> {
+    LISTENER.set(listener)
+}
+
+/// Tells of a launch.
+#[inline]
+pub(crate) fn launched(kernel: &'static str, extents: &[u64]) {
+    if let Some(listener) = LISTENER.get() {
+        listener(kernel, extents);
+    }
+}
+
 /// The sources of a tuned kernel, by the name of its records: when they change, records are stale.
 pub fn sources(kernel: &str) -> &'static [&'static str] {
     const ATTENTION: &str = include_str!("attention/softmax.rs");

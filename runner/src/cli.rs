@@ -52,6 +52,8 @@ pub fn main() -> ExitCode {
         Command::Logits(args) => logits::main(&args),
         Command::Bench(args) => bench::main(&args),
     };
+    // Also of a run that failed: what it had launched by then was served.
+    let result = result.and(load::finish_trace().map_err(Failure::from));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has had enough, as `head` does.

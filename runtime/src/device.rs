@@ -96,9 +96,15 @@ impl Device {
         if let Some(device) = open.get(name).and_then(Weak::upgrade) {
             return Ok(Device(device));
         }
-        let device = Device::from_backend(crate::backends::open(name)?)?;
-        *device.0.disk.write().unwrap_or_else(PoisonError::into_inner) = default_cache();
+        let device = Device::with_default_cache(crate::backends::open(name)?)?;
         open.insert(name.to_owned(), Arc::downgrade(&device.0));
+        Ok(device)
+    }
+
+    /// With the cache that the environment names.
+    pub(crate) fn with_default_cache(backend: Box<dyn Backend>) -> Result<Device, Error> {
+        let device = Device::from_backend(backend)?;
+        *device.0.disk.write().unwrap_or_else(PoisonError::into_inner) = default_cache();
         Ok(device)
     }
 

@@ -16,6 +16,7 @@ mod backends;
 mod bundles;
 mod cache;
 mod compile;
+mod compiling;
 mod cuda;
 mod device;
 #[cfg(feature = "emulator")]

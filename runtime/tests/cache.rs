@@ -163,3 +163,25 @@ fn an_entry_damaged_behind_our_back_is_compiled_again() {
     assert_eq!(launch(folder.path(), Duration::ZERO, 5000), 1);
     assert_eq!(launch(folder.path(), Duration::ZERO, 5000), 0);
 }
+
+#[test]
+fn what_was_compiled_for_a_device_without_it_is_found_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = Device::testing();
+    let compiling = Device::compiling_for(real.properties()).unwrap();
+    let compilers = [&compiling, &real].map(|device| {
+        let compiler = Arc::new(Counting::default());
+        device.set_cache_dir(Some(folder.path()));
+        device.set_compiler(compiler.clone());
+        let (x, mut y) = (device.alloc::<f32>(&[64]).unwrap(), device.alloc::<f32>(&[64]).unwrap());
+        scale(&x, &mut y, 1.0, 3, 64).grid(1).launch(&device.stream()).unwrap();
+        (compiler.count(), y.to_vec().is_ok())
+    });
+    assert_eq!(
+        compilers,
+        [(1, false), (0, true)],
+        "compiled once; and where nothing ran there is nothing to read"
+    );
+    let error = Device::compiling_for(Device::open("host").unwrap().properties()).unwrap_err();
+    assert!(error.to_string().contains("compiles nothing"), "{error}");
+}

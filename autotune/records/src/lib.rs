@@ -21,6 +21,7 @@ mod problem;
 mod source;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use bucket::{Dim, Valid, bucket, in_order, range};
 pub use fields::{Config, Fields, Shape, Value, word_of};
@@ -30,3 +31,4 @@ pub use library::{Loaded, install, load};
 pub use lookup::Lookup;
 pub use problem::{Problem, line_at};
 pub use source::source_hash;
+pub use trace::{AlreadyTraced, Trace};

@@ -1,6 +1,6 @@
 //! What the command line takes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -21,7 +21,7 @@ pub enum Command {
     Shapes(ShapesArgs),
     /// List records
     Show(ShowArgs),
-    /// Compare two folders of records
+    /// Compare two folders of records: where the first has trials of the second's configs (after `tune --exhaustive`), by those
     Compare(CompareArgs),
     /// Write a page with plots
     Report(ReportArgs),
@@ -36,11 +36,29 @@ pub enum Command {
     /// Serve requests of a tuner (internal)
     #[command(hide = true)]
     Worker {
+        #[arg(long, conflicts_with = "compile_for")]
+        device: Option<String>,
+        /// A device as JSON: nothing is run
         #[arg(long)]
-        device: String,
-        #[arg(long)]
-        compile_only: bool,
+        compile_for: Option<String>,
     },
+}
+
+impl Command {
+    /// The folders that have to be there.
+    pub fn read(&self) -> Vec<&Path> {
+        match self {
+            Command::Tune(args) if args.resume => vec![&args.records],
+            Command::Tune(_) | Command::Shapes(_) | Command::Worker { .. } => vec![],
+            Command::Show(args) => vec![&args.records],
+            Command::Compare(args) => vec![&args.before, &args.after],
+            Command::Report(args) => vec![&args.records],
+            Command::Export(args) => vec![&args.records],
+            Command::Merge(args) => args.from.iter().map(|folder| &**folder).collect(),
+            Command::Verify(args) => vec![&args.records],
+            Command::Prune(args) => vec![&args.records],
+        }
+    }
 }
 
 /// Where shapes come from.
@@ -53,16 +71,16 @@ pub struct ShapesArgs {
     #[arg(long = "shapes", value_name = "MODEL", value_delimiter = ',')]
     pub models: Vec<String>,
     /// Devices that share each layer
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = positive)]
     pub tp: usize,
     /// Sequences that are decoded together
-    #[arg(long, value_delimiter = ',', default_values_t = crate::shapes::BATCHES)]
+    #[arg(long, value_delimiter = ',', default_values_t = crate::shapes::BATCHES, value_parser = positive)]
     pub batches: Vec<usize>,
     /// Lengths of prompts
-    #[arg(long, value_delimiter = ',', default_values_t = crate::shapes::PREFILL)]
+    #[arg(long, value_delimiter = ',', default_values_t = crate::shapes::PREFILL, value_parser = positive)]
     pub prefill: Vec<usize>,
     /// Lengths of sequences that are decoded
-    #[arg(long, value_delimiter = ',', default_values_t = crate::shapes::CONTEXTS)]
+    #[arg(long, value_delimiter = ',', default_values_t = crate::shapes::CONTEXTS, value_parser = positive)]
     pub contexts: Vec<usize>,
     /// A log of shapes with counts, as JSON lines
     #[arg(long, value_name = "FILE")]
@@ -91,10 +109,10 @@ pub struct TuneArgs {
     /// Configs of a shape, at most
     #[arg(long)]
     pub trials: Option<usize>,
-    /// What one question to a candidate may take, as 60s; what takes longer hangs
+    /// What one run of a candidate may take, as 60s; what takes longer hangs
     #[arg(long, value_parser = duration, default_value = "60s")]
     pub timeout: Duration,
-    /// Processes that compile; as many as there are cores, up to 8, if left out
+    /// Processes that compile; one less than there are cores if left out
     #[arg(long)]
     pub jobs: Option<usize>,
     /// Time every config to the end, instead of halving
@@ -137,6 +155,12 @@ pub struct ReportArgs {
     /// The page
     #[arg(long, default_value = "report.html")]
     pub out: PathBuf,
+    /// What the page shows, as JSON, to this file, too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Times of cuBLAS on the same machine, as `gpu-bench --gemm --json` writes them
+    #[arg(long, value_name = "FILE")]
+    pub peers: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -188,6 +212,13 @@ pub struct PruneArgs {
     /// JSON instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=0xffff_ffff_ffff) => Ok(number),
+        _ => Err("a number from 1 to 2^48 - 1 is needed".to_owned()),
+    }
 }
 
 /// `90s`, `10m`, `1h`, or a number of seconds.

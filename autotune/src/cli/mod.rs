@@ -1,8 +1,8 @@
 //! The command line, for the kernel library's kernels and for anyone's: `fn main() -> ExitCode { tegula_autotune::main(kernels) }`.
 
-mod args;
+pub(crate) mod args;
 mod progress;
-mod records;
+pub(crate) mod records;
 mod tune;
 
 use std::process::ExitCode;
@@ -17,13 +17,29 @@ use args::{Cli, Command};
 
 /// A program's `main`: the whole command line for these kernels.
 pub fn main(kernels: Vec<Box<dyn Tunable>>) -> ExitCode {
+    quiet_when_unread();
     run(&kernels, Cli::parse()).unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
 }
 
+/// Ends without a word when nobody reads the output any more, as under `| head`: printing would panic.
+fn quiet_when_unread() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let words = panic.payload().downcast_ref::<String>();
+        if words.is_some_and(|words| words.starts_with("failed printing to stdout")) {
+            std::process::exit(1);
+        }
+        usual(panic);
+    }));
+}
+
 fn run(kernels: &[Box<dyn Tunable>], cli: Cli) -> Result<ExitCode> {
+    for folder in cli.command.read() {
+        anyhow::ensure!(folder.is_dir(), "{} is no folder of records", folder.display());
+    }
     match cli.command {
         Command::Tune(args) => tune::tune(kernels, &args),
         Command::Shapes(args) => tune::shapes(kernels, &args),
@@ -33,10 +49,15 @@ fn run(kernels: &[Box<dyn Tunable>], cli: Cli) -> Result<ExitCode> {
         Command::Merge(args) => records::merge(&args),
         Command::Verify(args) => records::verify(kernels, &args),
         Command::Prune(args) => records::prune(kernels, &args),
-        Command::Report(args) => crate::report::main(kernels, &args.records, &args.out),
-        Command::Worker { device, compile_only } => {
-            let device = tegula::device(&device)?;
-            Session::new(kernels, device, compile_only).serve()?;
+        Command::Report(args) => crate::report::main(kernels, &args),
+        Command::Worker { device, compile_for } => {
+            let device = match compile_for {
+                Some(json) => {
+                    tegula::compiling_for(&serde_json::from_str::<DeviceInfo>(&json)?.properties())?
+                }
+                None => tegula::device(device.as_deref().unwrap_or("cuda"))?,
+            };
+            Session::new(kernels, device).serve()?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -8,11 +8,12 @@ use tegula_records::{Folder, Problem, Record, RecordFile};
 
 use super::args::{CompareArgs, ExportArgs, Format, MergeArgs, PruneArgs, ShowArgs, VerifyArgs};
 use super::open;
-use crate::Tunable;
 use crate::device::DeviceInfo;
-use crate::trial::Trials;
+use crate::search::run::geometric_mean;
+use crate::trial::{Answer, Key, Trial, Trials};
+use crate::{Config, Tunable};
 
-fn as_json(file: &RecordFile, record: &Record) -> Value {
+pub(crate) fn as_json(file: &RecordFile, record: &Record) -> Value {
     json!({
         "kernel": file.kernel, "device": file.device, "shape": record.shape, "valid": record.valid,
         "config": record.config, "source": record.source, "space": record.space, "method": record.method,
@@ -53,11 +54,15 @@ pub fn show(args: &ShowArgs) -> Result<ExitCode> {
 }
 
 /// Compares two folders, record by record.
+///
+/// Times of two runs differ by what the GPU was doing meanwhile. So where the first folder's run has timed the second's config, too, beside the same default, the two are
+/// compared by that.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let (before, after) = (Folder::new(&args.before).read(), Folder::new(&args.after).read());
     complain(&before.refused);
     complain(&after.refused);
-    let (mut logs, mut missing) = (Vec::new(), 0);
+    let trials = Trials::read(&args.before)?;
+    let (mut ratios, mut missing) = (Vec::new(), 0);
     for (_, file) in &before.files {
         let same = |other: &&RecordFile| other.kernel == file.kernel && other.device == file.device;
         let other = after.files.iter().map(|(_, other)| other).find(same);
@@ -68,34 +73,69 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
                 missing += 1;
                 continue;
             };
-            let ratio = old.time_us / new.time_us;
-            logs.push(ratio.ln());
+            let in_one_run = in_one_run(&trials, file, old, new);
+            let ratio = in_one_run.unwrap_or(old.time_us / new.time_us);
+            ratios.push(ratio);
             let changed = old.config != new.config;
             match args.json {
                 true => println!(
                     "{}",
                     json!({"kernel": file.kernel, "device": file.device, "shape": old.shape, "before_us": old.time_us,
-                        "after_us": new.time_us, "ratio": ratio, "config_changed": changed})
+                        "after_us": new.time_us, "ratio": ratio, "in_one_run": in_one_run.is_some(),
+                        "before_tried": old.tried, "after_tried": new.tried, "config_changed": changed})
                 ),
                 false => println!(
-                    "{:<18} {:<44} {:>10} → {:>10} µs  {ratio:.3}×{}",
+                    "{:<18} {:<62} {:>10} → {:>10} µs  {ratio:.3}×{}, {} → {} tried{}",
                     file.kernel,
                     old.shape.to_string(),
                     old.time_us,
                     new.time_us,
-                    if changed { format!("  {}", new.config) } else { String::new() }
+                    if in_one_run.is_some() { " in one run" } else { "" },
+                    old.tried,
+                    new.tried,
+                    if changed {
+                        format!("\n    {}\n    → {}", old.config, new.config)
+                    } else {
+                        String::new()
+                    }
                 ),
             }
         }
     }
-    if !args.json && !logs.is_empty() {
-        let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
+    if !args.json
+        && let Some(mean) = geometric_mean(ratios.iter().copied())
+    {
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         println!(
-            "geometric mean of {}: {mean:.3}× as fast; {missing} are in the first folder only",
-            logs.len()
+            "geometric mean of {}: {mean:.3}× as fast, the least {least:.3}×; {missing} are in the first folder only",
+            ratios.len()
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How fast the second record's config is beside the first's, by the trials of the first one's run: both were timed in turns with one default.
+fn in_one_run(trials: &[(Key, Trial)], file: &RecordFile, old: &Record, new: &Record) -> Option<f64> {
+    if old.source != new.source || old.space != new.space {
+        return None;
+    }
+    let of = |config: &Config| {
+        let timings = trials.iter().filter_map(|(key, trial)| match trial.answer {
+            Answer::Timed(timing)
+                if key.kernel == file.kernel
+                    && key.device == file.device
+                    && key.source == old.source
+                    && key.shape == old.shape
+                    && key.config == *config =>
+            {
+                Some((key.stage, timing.ratio))
+            }
+            _ => None,
+        });
+        timings.max_by_key(|(stage, _)| *stage)
+    };
+    let ((old_stage, old_ratio), (new_stage, new_ratio)) = (of(&old.config)?, of(&new.config)?);
+    (old_stage == new_stage).then_some(old_ratio / new_ratio)
 }
 
 /// Writes one table.
@@ -228,7 +268,7 @@ pub fn prune(kernels: &[Box<dyn Tunable>], args: &PruneArgs) -> Result<ExitCode>
             file
         })?;
     }
-    let trials = Trials::open(&args.records)?.remove(|key| {
+    let trials = Trials::remove(&args.records, |key| {
         let kernel = kernels.iter().find(|kernel| kernel.name() == key.kernel);
         kernel.is_some_and(|kernel| kernel.source() != key.source || kernel.space_version() != key.space)
     })?;

@@ -17,7 +17,7 @@ use crate::trial::Trials;
 use crate::{Tunable, kernel};
 
 /// The most processes that compile by default: more want more memory than they save time.
-const MOST_JOBS: usize = 8;
+const MOST_JOBS: usize = 32;
 
 /// What is asked of each kernel; kernels of which nothing is asked are left out.
 fn demands<'a>(kernels: &'a [Box<dyn Tunable>], args: &ShapesArgs) -> Result<Vec<(&'a dyn Tunable, Demand)>> {
@@ -108,7 +108,7 @@ pub fn tune(kernels: &[Box<dyn Tunable>], args: &TuneArgs) -> Result<ExitCode> {
         folder: Folder::new(&args.records),
         trials: &trials,
         budget: args.budget,
-        jobs: args.jobs.unwrap_or(cores.min(MOST_JOBS)),
+        jobs: args.jobs.unwrap_or((cores - 1).clamp(1, MOST_JOBS)), // one core is for what measures
         settings: Settings {
             configs: args.trials,
             limit: args.timeout,

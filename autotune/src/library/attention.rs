@@ -1,6 +1,5 @@
 //! Attention: of prompts, causally, and of decoding.
 
-use tegula::prelude::*;
 use tegula::runtime::{Device, Stream, Tensor};
 use tegula_kernels::attention::decode::config::DecodeConfig;
 use tegula_kernels::attention::forward::HOPPER_QUERIES;
@@ -13,7 +12,7 @@ use tegula_records::library::Library;
 use tegula_records::library::attention::{Decode as DecodeRecords, Forward as ForwardRecords, decode_shape};
 
 use super::pool::{Pool, sets};
-use super::{BF16, F32, as_in_records, compare, spread, words};
+use super::{BF16, Expected, F32, as_in_records, pool, spread, words};
 use crate::cost::{Plan, Work};
 use crate::device::DeviceInfo;
 use crate::shapes::{Demand, Workload, layers};
@@ -111,7 +110,7 @@ impl Tunable for Forward {
         let e = forward_extents(shape);
         let (typed, bytes) = (ForwardRecords::from_config(config, shape).ok()?, 2);
         let (config, efficiency) = match typed {
-            TunedForward::Hopper => (ForwardConfig::hopper(e.dim, e.dim), 1.0),
+            TunedForward::Hopper => (ForwardConfig::hopper(e.queries, e.dim, e.dim, true), 1.0),
             // mma.sync reaches two thirds of what wgmma does on Hopper.
             TunedForward::General(config) => (config, 0.66),
         };
@@ -219,10 +218,11 @@ struct Attention {
     q: Pool,
     k: Pool,
     v: Pool,
-    out: Tensor<bf16>,
-    poison: Tensor<bf16>,
+    out: pool::Outputs,
     kv_len: Tensor<i32>,
     workspace: DecodeWorkspace,
+    /// Of sampled rows: of a batch and a query.
+    expected: Vec<([usize; 2], Vec<Expected>)>,
 }
 
 impl Attention {
@@ -235,9 +235,8 @@ impl Attention {
     ) -> Result<Attention, String> {
         let sets = sets(purpose, extents.bytes());
         let (q, kv) = (extents.q(), extents.kv());
-        let len = |shape: [usize; 4]| sets * shape.iter().product::<usize>();
+        let len = |shape: [usize; 4]| [sets, shape.iter().product()];
         let row = extents.kv_heads * extents.group * extents.dim;
-        let outputs = [sets * extents.batch, extents.queries, extents.kv_heads * extents.group, extents.dim];
         Ok(Attention {
             shape: shape.clone(),
             extents,
@@ -247,12 +246,12 @@ impl Attention {
             q: Pool::new(device, len(q), 5, 1.0, purpose)?,
             k: Pool::new(device, len(kv), 6, 1.0, purpose)?,
             v: Pool::new(device, len(kv), 7, 1.0, purpose)?,
-            out: device.alloc(&outputs).map_err(words)?,
-            poison: device.from_vec(vec![bf16::NAN; row], &[1, 1, q[2], q[3]]).map_err(words)?,
+            out: pool::Outputs::new(device, len(q), row)?,
             kv_len: device
                 .from_vec(vec![extents.keys as i32; extents.batch], &[extents.batch])
                 .map_err(words)?,
             workspace: DecodeWorkspace::new(),
+            expected: vec![],
         })
     }
 
@@ -260,7 +259,7 @@ impl Attention {
     ///
     /// The bound is that of the kernel library's tests: a score is off by e = (d + 4) · 2⁻²⁴ · Σ|q · k| · scale, so a weight by a factor e^±2e; sums over n keys add
     /// n · 2⁻²⁴ for numerator and denominator each; and weights are rounded to bf16 before they meet the values.
-    fn exact(&self, batch: usize, query: usize, head: usize) -> Vec<(f64, f64)> {
+    fn exact(&self, [batch, query]: [usize; 2], head: usize) -> Vec<Expected> {
         let Extents { queries, keys, kv_heads, group, dim, .. } = self.extents;
         let seen = keys - queries + query + 1;
         let q = ((batch * queries + query) * kv_heads * group + head) * dim;
@@ -269,30 +268,41 @@ impl Attention {
         let mut largest = 0.0;
         let scores: Vec<f64> = (0..seen)
             .map(|key| {
-                let products = (0..dim).map(|i| self.q.at(q + i) * self.k.at(kv(key) + i));
-                let (sum, size) = products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
+                let (sum, size) = self.q.dot(q, &self.k, kv(key), dim);
                 largest = f64::max(largest, size * scale);
                 sum * scale
             })
             .collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let weights: Vec<f64> = scores.iter().map(|score| (score - most).exp()).collect();
-        let total: f64 = weights.iter().sum();
+        let (mut sums, mut sizes, mut total) = (vec![0.0; dim], vec![0.0; dim], 0.0);
+        for (key, score) in scores.iter().enumerate() {
+            let weight = (score - most).exp();
+            total += weight;
+            let values = self.v.run(kv(key), dim);
+            for ((sum, size), value) in sums.iter_mut().zip(&mut sizes).zip(values) {
+                *sum += weight * value;
+                *size += (weight * value).abs();
+            }
+        }
         let e = (dim + 4) as f64 * F32 * largest;
         let relative = 2.0 * ((2.0 * e).exp_m1() + (2.0 * seen as f64 + 20.0) * F32);
-        (0..dim)
-            .map(|i| {
-                let (mut sum, mut size) = (0.0, 0.0);
-                for (key, weight) in weights.iter().enumerate() {
-                    let part = weight * self.v.at(kv(key) + i);
-                    sum += part;
-                    size += part.abs();
-                }
-                let (exact, size) = (sum / total, size / total);
-                let computed = size * (relative + BF16);
-                (exact, computed + (exact.abs() + computed) * BF16)
-            })
-            .collect()
+        let element = |(i, (sum, size)): (usize, (f64, f64))| {
+            let (exact, size) = (sum / total, size / total);
+            let computed = size * (relative + BF16);
+            Expected { at: head * dim + i, exact, bound: computed + (exact.abs() + computed) * BF16 }
+        };
+        sums.into_iter().zip(sizes).enumerate().map(element).collect()
+    }
+
+    /// Of a few queries of a few sequences, a few heads.
+    fn sampled(&self) -> Vec<([usize; 2], Vec<Expected>)> {
+        let e = self.extents;
+        let rows = spread(e.batch, 3)
+            .into_iter()
+            .flat_map(|b| spread(e.queries, 6).into_iter().map(move |q| [b, q]));
+        let heads = spread(e.kv_heads * e.group, 4);
+        let row = |row| (row, heads.iter().flat_map(|&head| self.exact(row, head)).collect());
+        rows.map(row).collect()
     }
 }
 
@@ -301,8 +311,7 @@ impl Instance for Attention {
         let (set, e) = (call % self.sets, self.extents);
         let inputs =
             Inputs::new(self.q.view(set, &e.q())?, self.k.view(set, &e.kv())?, self.v.view(set, &e.kv())?);
-        let out = self.out.view_mut().slice(0, set * e.batch..(set + 1) * e.batch).map_err(words)?;
-        let outputs = Outputs::new(out);
+        let outputs = Outputs::new(self.out.view_mut(set, &e.q())?);
         if self.decodes {
             let TunedDecode { config, splits } = DecodeRecords::from_config(config, &self.shape)?;
             let options =
@@ -324,31 +333,20 @@ impl Instance for Attention {
     }
 
     fn verify(&mut self, config: &Config, stream: &Stream) -> Result<(), Fault> {
-        let e = self.extents;
-        let sampled: Vec<(usize, usize)> = spread(e.batch, 3)
-            .into_iter()
-            .flat_map(|b| spread(e.queries, 6).into_iter().map(move |q| (b, q)))
-            .collect();
-        for &(batch, query) in &sampled {
-            let row =
-                self.out.view_mut().slice(0, batch..batch + 1).and_then(|out| out.slice(1, query..query + 1));
-            { row.map_err(words)? }.copy_from(&self.poison.view(), stream).map_err(words)?;
+        if self.expected.is_empty() {
+            self.expected = self.sampled();
+        }
+        let queries = self.extents.queries;
+        for (row, _) in &self.expected {
+            self.out.poison(row[0] * queries + row[1], stream)?;
         }
         self.launch(config, 0, stream)?;
         stream.synchronize().map_err(words)?;
-        for (batch, query) in sampled {
-            let row = self
-                .out
-                .view()
-                .select(0, batch)
-                .and_then(|out| out.select(0, query))
-                .and_then(|row| row.to_vec());
-            let row = row.map_err(words)?;
-            for head in spread(e.kv_heads * e.group, 4) {
-                for (i, (exact, bound)) in self.exact(batch, query, head).into_iter().enumerate() {
-                    let found = row[head * e.dim + i].to_f64();
-                    compare(|| format!("out[{batch}, {query}, {head}, {i}]"), found, exact, bound)?;
-                }
+        for ([batch, query], expected) in &self.expected {
+            let out = self.out.row(batch * queries + query)?;
+            for element in expected {
+                let (head, i) = (element.at / self.extents.dim, element.at % self.extents.dim);
+                element.compare(|| format!("out[{batch}, {query}, {head}, {i}]"), &out)?;
             }
         }
         Ok(())

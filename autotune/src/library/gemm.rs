@@ -1,14 +1,14 @@
 //! The matrix product.
 
 use tegula::prelude::*;
-use tegula::runtime::{Device, Stream, Tensor};
+use tegula::runtime::{Device, Stream};
 use tegula_kernels::gemm::config::{Algorithm, Config as Typed};
 use tegula_kernels::gemm::{GemmOptions, Workspace, gemm_with};
 use tegula_records::library::Library;
 use tegula_records::library::gemm::{Gemm as Records, problem};
 
-use super::pool::{Pool, sets};
-use super::{BF16, F32, as_in_records, compare, spread, words};
+use super::pool::{Outputs, Pool, sets};
+use super::{BF16, Expected, F32, as_in_records, spread, words};
 use crate::cost::{Plan, Work};
 use crate::device::DeviceInfo;
 use crate::shapes::{Demand, Workload, layers};
@@ -80,7 +80,7 @@ impl Tunable for Gemm {
 
     fn emulated_shape(&self, shape: &Shape) -> Shape {
         let mut small = shape.clone();
-        for (name, most) in [("m", 128), ("n", 256), ("k", 1024)] {
+        for (name, most) in [("m", 128), ("n", 256), ("k", 2048)] {
             small.set(name, shape.get(name).copied().unwrap_or(1).min(most));
         }
         small
@@ -98,11 +98,11 @@ impl Tunable for Gemm {
             shape: shape.clone(),
             extents,
             sets,
-            x: Pool::new(device, sets * m * k, 1, 1.0, purpose)?,
-            w: Pool::new(device, sets * n * k, 2, 1.0, purpose)?,
-            y: device.alloc(&[sets, m, n]).map_err(words)?,
-            poison: device.from_vec(vec![bf16::NAN; n], &[1, n]).map_err(words)?,
+            x: Pool::new(device, [sets, m * k], 1, 1.0, purpose)?,
+            w: Pool::new(device, [sets, n * k], 2, 1.0, purpose)?,
+            y: Outputs::new(device, [sets, m * n], n)?,
             workspace: Workspace::new(),
+            expected: vec![],
         }))
     }
 }
@@ -113,9 +113,24 @@ struct Product {
     sets: usize,
     x: Pool,
     w: Pool,
-    y: Tensor<bf16>,
-    poison: Tensor<bf16>,
+    y: Outputs,
     workspace: Workspace,
+    /// Of sampled rows.
+    expected: Vec<(usize, Vec<Expected>)>,
+}
+
+impl Product {
+    fn exact(&self) -> Vec<(usize, Vec<Expected>)> {
+        let [m, n, k] = self.extents;
+        let element = |row: usize, col: usize| {
+            let (sum, size) = self.x.dot(row * k, &self.w, col * k, k);
+            // γ(K) of sums in f32, whose order is not known, and one rounding.
+            let computed = size * (k as f64 + 4.0) * F32;
+            Expected { at: col, exact: sum, bound: computed + (sum.abs() + computed) * BF16 }
+        };
+        let row = |row| (row, spread(n, 40).into_iter().map(|col| element(row, col)).collect());
+        spread(m, 8).into_iter().map(row).collect()
+    }
 }
 
 impl Instance for Product {
@@ -123,33 +138,23 @@ impl Instance for Product {
         let config = Records::from_config(config, &self.shape)?;
         let ([m, n, k], set) = (self.extents, call % self.sets);
         let (x, w) = (self.x.view(set, &[m, k])?, self.w.view(set, &[n, k])?);
-        let y = self.y.view_mut().select(0, set).map_err(words)?;
+        let y = self.y.view_mut(set, &[m, n])?;
         gemm_with(x, w, y, GemmOptions::new(), config, &mut self.workspace, stream).map_err(words)
     }
 
     fn verify(&mut self, config: &Config, stream: &Stream) -> Result<(), Fault> {
-        let [m, n, k] = self.extents;
-        let rows = spread(m, 8);
-        for &row in &rows {
-            let y = self.y.view_mut().select(0, 0).and_then(|y| y.slice(0, row..row + 1)).map_err(words)?;
-            { y }.copy_from(&self.poison.view(), stream).map_err(words)?;
+        if self.expected.is_empty() {
+            self.expected = self.exact();
+        }
+        for (row, _) in &self.expected {
+            self.y.poison(*row, stream)?;
         }
         self.launch(config, 0, stream)?;
         stream.synchronize().map_err(words)?;
-        for row in rows {
-            let y = self.y.view().select(0, 0).and_then(|y| y.select(0, row)).and_then(|y| y.to_vec());
-            let y = y.map_err(words)?;
-            for col in spread(n, 40) {
-                let (mut sum, mut size) = (0.0, 0.0);
-                for i in 0..k {
-                    let product = self.x.at(row * k + i) * self.w.at(col * k + i);
-                    sum += product;
-                    size += product.abs();
-                }
-                // γ(K) of sums in f32, whose order is not known, and one rounding.
-                let computed = size * (k as f64 + 4.0) * F32;
-                let bound = computed + (sum.abs() + computed) * BF16;
-                compare(|| format!("y[{row}, {col}]"), y[col].to_f64(), sum, bound)?;
+        for (row, expected) in &self.expected {
+            let y = self.y.row(*row)?;
+            for element in expected {
+                element.compare(|| format!("y[{row}, {}]", element.at), &y)?;
             }
         }
         Ok(())

@@ -8,7 +8,9 @@ mod gemm;
 mod pool;
 mod rms_norm;
 
-use crate::{Fault, Tunable};
+use tegula::prelude::*;
+
+use crate::{Fault, Shape, Tunable};
 
 /// What a kernel's records say of it already: its name, extents, source and space, and which configs are legal.
 macro_rules! as_in_records {
@@ -30,11 +32,20 @@ macro_rules! as_in_records {
         }
 
         fn check(&self, shape: &Shape, config: &Config, device: &DeviceInfo) -> Result<(), String> {
+            super::expect_half(shape)?;
             <$records>::check(&<$records>::from_config(config, shape)?, shape, device.class())
         }
     };
 }
 use as_in_records;
+
+/// Inputs are bf16, so a record of wider elements would be of something else.
+fn expect_half(shape: &Shape) -> Result<(), String> {
+    match shape.extent("bits") {
+        16 => Ok(()),
+        bits => Err(format!("elements of {bits} bits, but those of 16 are tuned")),
+    }
+}
 
 /// Those that can be tuned.
 pub fn kernels() -> Vec<Box<dyn Tunable>> {
@@ -51,11 +62,24 @@ const BF16: f64 = 1.0 / 256.0;
 /// The same of f32.
 const F32: f64 = 1.0 / 16_777_216.0;
 
-/// Compares an element: NaN is never right.
-fn compare(what: impl Fn() -> String, found: f64, exact: f64, bound: f64) -> Result<(), Fault> {
-    match (found - exact).abs() <= bound {
-        true => Ok(()),
-        false => Err(Fault::Wrong(format!("{} is {found} instead of {exact} ± {bound:.2e}", what()))),
+/// What an element must be.
+struct Expected {
+    /// Its place in its row.
+    at: usize,
+    exact: f64,
+    /// How far off it may be.
+    bound: f64,
+}
+
+impl Expected {
+    /// Compares with what was found in the row: NaN is never right.
+    fn compare(&self, what: impl Fn() -> String, row: &[bf16]) -> Result<(), Fault> {
+        let &Expected { at, exact, bound } = self;
+        let found = row[at].to_f64();
+        match (found - exact).abs() <= bound {
+            true => Ok(()),
+            false => Err(Fault::Wrong(format!("{} is {found} instead of {exact} ± {bound:.2e}", what()))),
+        }
     }
 }
 
@@ -128,7 +152,11 @@ mod tests {
                 (0..3).for_each(|call| instance.launch(&config, call, &device.stream()).unwrap());
             }
         }
-        assert!(compare(|| "y".into(), f64::NAN, 1.0, 1.0).is_err());
-        assert!(compare(|| "y".into(), 1.0, 1.1, 0.05).is_err());
+        let found = |found, exact, bound| {
+            let row = [bf16::from_f64(7.0), bf16::from_f64(found)];
+            Expected { at: 1, exact, bound }.compare(|| "y".into(), &row)
+        };
+        assert!(found(f64::NAN, 1.0, 1.0).is_err() && found(1.0, 1.1, 0.05).is_err());
+        assert_eq!(found(1.0, 1.1, 0.2), Ok(()));
     }
 }

@@ -1,54 +1,74 @@
 //! `report`: one HTML page with everything in it, no scripts and no other files: it can be attached to a review and opened in ten years.
 //!
-//! For each kernel and device: a roofline with a point for each shape, the speed-ups over the defaults, the time it took to find them, a map of configs × shapes, and what
-//! failed.
+//! For each kernel and device: a roofline with a point for each shape, the speed-ups over the defaults and over cuBLAS (where its times are given), the time it took to find
+//! the best, a map of configs × shapes, and what failed. A short table goes to the standard output, and with `--json` all figures to a file.
 
+mod peers;
 mod plots;
 mod svg;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
 use tegula_records::{Folder, Record, RecordFile};
 
+use crate::cli::args::ReportArgs;
+use crate::cli::records::as_json;
 use crate::device::{Ceilings, DeviceInfo};
-use crate::trial::{Answer, Key, Stage, Timing, Trial, Trials};
+use crate::search::run::geometric_mean;
+use crate::trial::{Answer, Key, Kind, Stage, Timing, Trial, Trials};
 use crate::{Config, Shape, Tunable};
+use peers::{Peer, Peers};
 use svg::escaped;
 
 /// Shapes and configs that a map shows: more are no longer read.
-const MAP: (usize, usize) = (40, 60);
+const MAP: (usize, usize) = (80, 60);
 
 /// All that is known of a kernel on a device.
 struct Section<'a> {
     kernel: Option<&'a dyn Tunable>,
     file: &'a RecordFile,
+    /// In the order in which they were made.
     trials: Vec<&'a (Key, Trial)>,
+    peers: &'a Peers,
 }
 
 /// Writes the page.
-pub fn main(kernels: &[Box<dyn Tunable>], records: &Path, out: &Path) -> Result<ExitCode> {
-    let contents = Folder::new(records).read();
-    let trials = Trials::open(records)?.all();
+pub fn main(kernels: &[Box<dyn Tunable>], args: &ReportArgs) -> Result<ExitCode> {
+    let contents = Folder::new(&args.records).read();
+    let trials = Trials::read(&args.records)?;
+    let peers = args.peers.as_deref().map(Peers::read).transpose()?.unwrap_or_default();
+    let sections = contents.files.iter().map(|(_, file)| {
+        let of_file = |(key, _): &&(Key, Trial)| key.kernel == file.kernel && key.device == file.device;
+        let mut mine: Vec<&(Key, Trial)> = trials.iter().filter(of_file).collect();
+        mine.sort_by(|(_, a), (_, b)| a.at.total_cmp(&b.at));
+        let kernel = kernels.iter().find(|kernel| kernel.name() == file.kernel).map(|kernel| &**kernel);
+        Section { kernel, file, trials: mine, peers: &peers }
+    });
+    let sections: Vec<Section<'_>> = sections.collect();
     let mut body = String::new();
     for problem in &contents.refused {
         let _ = writeln!(body, "<p class=bad>refused: {}</p>", escaped(&problem.to_string()));
     }
-    for (_, file) in &contents.files {
-        let of_file = |(key, _): &&(Key, Trial)| key.kernel == file.kernel && key.device == file.device;
-        let section = Section {
-            kernel: kernels.iter().find(|kernel| kernel.name() == file.kernel).map(|kernel| &**kernel),
-            file,
-            trials: trials.iter().filter(of_file).collect(),
-        };
-        section.write(&mut body);
-    }
+    sections.iter().for_each(|section| section.write(&mut body));
     let page = PAGE.replace("BODY", &body);
-    std::fs::write(out, page).with_context(|| format!("cannot write {}", out.display()))?;
-    println!("{}", out.display());
+    std::fs::write(&args.out, page).with_context(|| format!("cannot write {}", args.out.display()))?;
+    if let Some(path) = &args.json {
+        let all: Vec<Value> = sections.iter().map(Section::to_json).collect();
+        let text = serde_json::to_string_pretty(&json!({"kernels": all}))?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    println!(
+        "{:<18} {:>7} {:>9} {:>12} {:>8}  failures",
+        "kernel", "records", "speed-up", "over cuBLAS", "trials"
+    );
+    for section in &sections {
+        section.print();
+    }
+    println!("{}", args.out.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -64,6 +84,72 @@ BODY</body></html>
 "#;
 
 impl Section<'_> {
+    /// The geometric mean of the speed-ups over the defaults.
+    fn speedup(&self) -> Option<f64> {
+        geometric_mean(self.file.records.iter().map(|record| record.speedup))
+    }
+
+    /// Records beside cuBLAS's time.
+    fn beside_peers(&self) -> Vec<(&Record, &Peer)> {
+        let peer = |record| self.peers.of(&self.file.kernel, &self.file.device, record);
+        self.file.records.iter().filter_map(|record| Some((record, peer(&record.shape)?))).collect()
+    }
+
+    fn over_peers(&self) -> Option<f64> {
+        geometric_mean(self.beside_peers().into_iter().map(|(record, peer)| peer.us / record.time_us))
+    }
+
+    fn failures_by_kind(&self) -> BTreeMap<Kind, usize> {
+        let mut kinds = BTreeMap::new();
+        for (_, trial) in &self.trials {
+            if let Answer::Failed(failure) = &trial.answer {
+                *kinds.entry(failure.kind).or_default() += 1;
+            }
+        }
+        kinds
+    }
+
+    fn print(&self) {
+        let mean = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.3}×"));
+        let failures: Vec<String> =
+            self.failures_by_kind().iter().map(|(kind, count)| format!("{}: {count}", kind.name())).collect();
+        println!(
+            "{:<18} {:>7} {:>9} {:>12} {:>8}  {}",
+            self.file.kernel,
+            self.file.records.len(),
+            mean(self.speedup()),
+            mean(self.over_peers()),
+            self.trials.len(),
+            if failures.is_empty() { "none".to_owned() } else { failures.join(", ") }
+        );
+    }
+
+    fn to_json(&self) -> Value {
+        let records = self.file.records.iter().map(|record| {
+            let mut value = as_json(self.file, record);
+            if let Some(kernel) = self.kernel {
+                let work = kernel.work(&record.shape);
+                value["flops"] = json!(work.flops);
+                value["bytes"] = json!(work.bytes);
+            }
+            if let Some(peer) = self.peers.of(&self.file.kernel, &self.file.device, &record.shape) {
+                value["peer"] = json!({"name": peer.name, "us": peer.us, "ratio": peer.us / record.time_us});
+            }
+            if let Some(found) = self.curve(record).last() {
+                value["seconds_to_best"] = json!(found[0]);
+            }
+            value
+        });
+        let failures: BTreeMap<&str, usize> =
+            self.failures_by_kind().into_iter().map(|(kind, count)| (kind.name(), count)).collect();
+        json!({
+            "kernel": self.file.kernel, "device": self.file.device, "speedup": self.speedup(),
+            "over_peers": self.over_peers(), "trials": self.trials.len(), "failures": failures,
+            "seconds": self.trials.iter().map(|(_, trial)| trial.took).sum::<f64>(),
+            "records": records.collect::<Vec<_>>(),
+        })
+    }
+
     fn write(&self, body: &mut String) {
         let RecordFile { kernel, device, records } = self.file;
         let _ = writeln!(body, "<h2>{} on {}</h2>", escaped(kernel), escaped(device));
@@ -73,34 +159,56 @@ impl Section<'_> {
                 "<p class=bad>Times are estimates, from the emulator's counters and a cost model: they say which config is probably faster, not how fast it is.</p>"
             );
         }
-        let logs: Vec<f64> = records.iter().map(|record| record.speedup.ln()).collect();
-        if !logs.is_empty() {
-            let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
+        if let Some(mean) = self.speedup() {
             let tried: usize = records.iter().map(|record| record.tried as usize).sum();
             let _ = writeln!(
                 body,
                 "<p>{} records; geometric mean of the speed-ups over the defaults: <b>{mean:.3}</b>; {tried} configs timed, {} trials.</p>",
-                logs.len(),
+                records.len(),
                 self.trials.len()
             );
         }
+        let (names, common) = short_names(records.iter().map(|record| &record.shape));
+        if !common.is_empty() {
+            let _ = writeln!(body, "<p>All shapes have {}.</p>", escaped(&common));
+        }
+        let name = |record: &Record| names[&record.shape].clone();
         let speedups: Vec<(String, f64)> =
-            records.iter().map(|record| (record.shape.to_string(), record.speedup)).collect();
+            records.iter().map(|record| (name(record), record.speedup)).collect();
         let _ = writeln!(
             body,
             "<h3>Speed-up over the default</h3>{}",
             plots::bars(&speedups, "× the default's speed")
         );
-        if let Some(kernel) = self.kernel {
-            let points: Vec<plots::Point> = records.iter().map(|record| point(kernel, record)).collect();
-            let _ = writeln!(body, "<h3>Roofline</h3>{}", plots::roofline(&points, self.ceilings()));
-        }
-        let found = self.seconds();
-        if !found.is_empty() {
+        let beside = self.beside_peers();
+        if let Some(mean) = self.over_peers() {
+            let ratios: Vec<(String, f64)> =
+                beside.iter().map(|(record, peer)| (name(record), peer.us / record.time_us)).collect();
             let _ = writeln!(
                 body,
-                "<h3>Seconds of trials that it took to find the best</h3>{}",
-                plots::bars(&found, "s")
+                "<h3>Speed beside cuBLAS</h3><p>{} shapes, geometric mean <b>{mean:.3}</b>; the faster of cublasGemmEx and cuBLASLt, measured by the GPU bench.</p>{}",
+                ratios.len(),
+                plots::bars(&ratios, "× cuBLAS's speed")
+            );
+        }
+        if let Some(kernel) = self.kernel {
+            let mut points: Vec<plots::Point> = records.iter().map(|record| point(kernel, record)).collect();
+            points.extend(beside.iter().map(|(record, peer)| peer_point(kernel, record, peer)));
+            let note = if beside.is_empty() { "" } else { "<p>Hollow: cuBLAS.</p>" };
+            let _ = writeln!(body, "<h3>Roofline</h3>{note}{}", plots::roofline(&points, self.ceilings()));
+        }
+        let curves: Vec<(String, Vec<[f64; 2]>)> =
+            records.iter().map(|record| (record.shape.to_string(), self.curve(record))).collect();
+        if curves.iter().any(|(_, curve)| !curve.is_empty()) {
+            let mut seconds: Vec<f64> =
+                curves.iter().filter_map(|(_, curve)| curve.last().map(|at| at[0])).collect();
+            seconds.sort_by(f64::total_cmp);
+            let _ = writeln!(
+                body,
+                "<h3>Time to best</h3><p>The best config was first timed after {:.2} s of trials of its shape (median; at most {:.2} s).</p>{}",
+                seconds[seconds.len() / 2],
+                seconds[seconds.len() - 1],
+                plots::curves(&curves)
             );
         }
         let map = self.map();
@@ -147,14 +255,23 @@ impl Section<'_> {
         last.into_iter().map(|(key, (_, timing))| (key, timing)).collect()
     }
 
-    /// Of each record, the seconds that all trials of its shape took.
-    fn seconds(&self) -> Vec<(String, f64)> {
-        let of = |record: &Record| -> f64 {
-            let mine = |(key, _): &&&(Key, Trial)| key.shape == record.shape && key.source == record.source;
-            self.trials.iter().filter(mine).map(|(_, trial)| trial.took).sum()
-        };
-        let all = self.file.records.iter().map(|record| (record.shape.to_string(), of(record)));
-        all.filter(|(_, seconds)| *seconds > 0.0).collect()
+    /// How the best speed-up over the default grew, with the seconds that trials of the shape had taken by then: a point for each improvement.
+    fn curve(&self, record: &Record) -> Vec<[f64; 2]> {
+        let (mut seconds, mut best, mut curve) = (0.0, f64::INFINITY, Vec::new());
+        for (key, trial) in &self.trials {
+            if key.shape != record.shape || key.source != record.source {
+                continue;
+            }
+            seconds += trial.took;
+            if let Answer::Timed(timing) = trial.answer
+                && key.stage == Stage::Round(0)
+                && timing.ratio < best
+            {
+                best = timing.ratio;
+                curve.push([seconds, 1.0 / best]);
+            }
+        }
+        curve
     }
 
     fn map(&self) -> plots::Map {
@@ -181,20 +298,30 @@ impl Section<'_> {
         };
         // Those first that are near the best somewhere.
         let configs: BTreeSet<&Config> = self.trials.iter().map(|(key, _)| &key.config).collect();
-        let mut rows: Vec<(f64, String, Vec<Option<f64>>)> = configs
+        let mut fields: Vec<String> = Vec::new();
+        for (field, _) in configs.iter().flat_map(|config| config.iter()) {
+            if !fields.iter().any(|known| known == field) {
+                fields.push(field.to_owned());
+            }
+        }
+        let mut rows: Vec<(f64, Vec<String>, Vec<Option<f64>>)> = configs
             .into_iter()
             .map(|config| {
                 let cells: Vec<Option<f64>> =
                     shapes.iter().zip(&best).map(|(shape, &best)| cell(shape, best, config)).collect();
                 let nearest = cells.iter().flatten().copied().fold(f64::INFINITY, f64::min);
-                (nearest, config.to_string(), cells)
+                let values =
+                    fields.iter().map(|field| config.get(field).map_or(String::new(), ToString::to_string));
+                (nearest, values.collect(), cells)
             })
             .collect();
         rows.sort_by(|a, b| a.0.total_cmp(&b.0));
         rows.truncate(MAP.1);
+        let (names, _) = short_names(shapes.iter().copied());
         plots::Map {
-            columns: shapes.iter().map(ToString::to_string).collect(),
-            rows: rows.into_iter().map(|(_, name, cells)| (name, cells)).collect(),
+            columns: shapes.iter().map(|shape| names[*shape].clone()).collect(),
+            fields,
+            rows: rows.into_iter().map(|(_, values, cells)| (values, cells)).collect(),
         }
     }
 
@@ -258,11 +385,35 @@ impl Section<'_> {
     }
 }
 
+/// Names of shapes without what all of them share, and that.
+fn short_names<'a>(shapes: impl Iterator<Item = &'a Shape> + Clone) -> (BTreeMap<&'a Shape, String>, String) {
+    let words = |shape: &Shape, is_wanted: &dyn Fn(&str, u64) -> bool| {
+        let wanted = shape.iter().filter(|(name, extent)| is_wanted(name, **extent));
+        wanted.map(|(name, extent)| format!("{name}={extent}")).collect::<Vec<_>>().join(" ")
+    };
+    let is_common = |name: &str, extent: u64| {
+        shapes.clone().all(|shape| shape.get(name) == Some(&extent)) && shapes.clone().nth(1).is_some()
+    };
+    let names = shapes.clone().map(|shape| (shape, words(shape, &|name, extent| !is_common(name, extent))));
+    (names.collect(), shapes.clone().next().map_or(String::new(), |shape| words(shape, &is_common)))
+}
+
 fn point(kernel: &dyn Tunable, record: &Record) -> plots::Point {
     let work = kernel.work(&record.shape);
     plots::Point {
         name: format!("{}: {} µs", record.shape, record.time_us),
         intensity: work.flops / work.bytes.max(1.0),
         rate: work.flops / (record.time_us * 1e-6),
+        is_peer: false,
+    }
+}
+
+fn peer_point(kernel: &dyn Tunable, record: &Record, peer: &Peer) -> plots::Point {
+    let work = kernel.work(&record.shape);
+    plots::Point {
+        name: format!("{} {}: {:.2} µs", peer.name, record.shape, peer.us),
+        rate: work.flops / (peer.us * 1e-6),
+        is_peer: true,
+        ..point(kernel, record)
     }
 }

@@ -41,6 +41,26 @@ impl Svg {
         );
     }
 
+    /// A hollow dot, with what a pointer on it shows.
+    pub fn circle(&mut self, x: f64, y: f64, stroke: &str, title: &str) {
+        let title = escaped(title);
+        let _ = writeln!(
+            self.body,
+            r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.5" fill="none" stroke="{stroke}"><title>{title}</title></circle>"#
+        );
+    }
+
+    /// A line through points, with what a pointer on it shows.
+    pub fn path(&mut self, points: &[[f64; 2]], stroke: &str, title: &str) {
+        let title = escaped(title);
+        let points: Vec<String> = points.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(
+            self.body,
+            r#"<polyline points="{}" fill="none" stroke="{stroke}" stroke-width="1.5" stroke-opacity="0.45"><title>{title}</title></polyline>"#,
+            points.join(" ")
+        );
+    }
+
     /// Text that begins, is centred or ends (`start`, `middle`, `end`) at a place.
     pub fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str) {
         let text = escaped(text);

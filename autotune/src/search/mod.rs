@@ -10,7 +10,7 @@
 
 pub mod run;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use tegula_records::Record;
@@ -19,7 +19,8 @@ use crate::cost;
 use crate::device::{DeviceInfo, Method};
 use crate::trial::{Answer, Failure, Key, Kind, Stage, Timing, Trial, Trials};
 use crate::worker::compile::Pool;
-use crate::worker::{Question, Reply, Request, Worker, gpu};
+use crate::worker::gpu::Monitor;
+use crate::worker::{Question, Reply, Request, Worker};
 use crate::{Config, Shape, Tunable};
 
 /// Pairs of measurements in each round of halving.
@@ -62,6 +63,13 @@ pub enum Event<'a> {
         legal: usize,
         /// Configs that may not, with reasons.
         illegal: &'a [(Config, String)],
+    },
+    /// A question that a worker is about to get.
+    Asked {
+        /// What it is.
+        key: &'a Key,
+        /// Configs that are still being compiled, or will be.
+        compiling: usize,
     },
     /// An answer.
     Trial {
@@ -149,12 +157,41 @@ pub struct Tuner<'a> {
     pub settings: &'a Settings,
     /// Who hears of it.
     pub observer: &'a dyn Observer,
+    /// Who watches the device.
+    pub monitor: &'a Monitor,
+}
+
+/// Time for a shape.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Time {
+    /// When its share is used up. Waiting for compilers is not counted: the first shapes wait for what all the others find ready.
+    pub share: Option<Instant>,
+    /// When the run is to end, whoever was waited for.
+    pub end: Option<Instant>,
+}
+
+impl Time {
+    /// Is this part of the share used up, after so much waiting?
+    fn is_over(self, start: Instant, part: f64, waited: Duration) -> bool {
+        let now = Instant::now();
+        let share =
+            self.share.map(|share| start + share.saturating_duration_since(start).mul_f64(part) + waited);
+        share.is_some_and(|share| now >= share) || self.end.is_some_and(|end| now >= end)
+    }
 }
 
 /// A config that was timed.
 struct Contender {
     config: Config,
     timing: Timing,
+    /// Its place in the order of the candidates: it decides between equals, whatever was measured first.
+    order: usize,
+}
+
+impl Contender {
+    fn is_before(&self, other: &Contender) -> std::cmp::Ordering {
+        self.timing.ratio.total_cmp(&other.timing.ratio).then(self.order.cmp(&other.order))
+    }
 }
 
 /// A kernel at a shape, with the worker that answers.
@@ -163,10 +200,12 @@ struct Place<'a> {
     source: &'a str,
     shape: &'a Shape,
     worker: &'a mut dyn Worker,
+    /// How long compilers were waited for.
+    waited: Duration,
 }
 
 impl Tuner<'_> {
-    /// Finds the best config; `until` bounds the time, but the default is always measured.
+    /// Finds the best config; `time` bounds the search, but the default is always measured.
     ///
     /// # Errors
     /// If no worker can work, nothing passes the gate, or the database cannot be written to.
@@ -175,7 +214,7 @@ impl Tuner<'_> {
         kernel: &dyn Tunable,
         shape: &Shape,
         worker: &mut dyn Worker,
-        until: Option<Instant>,
+        time: Time,
     ) -> Result<Record> {
         let source = kernel.source();
         let Candidates { mut legal, illegal } = Candidates::of(kernel, shape, self.device);
@@ -188,67 +227,88 @@ impl Tuner<'_> {
         if let Some(most) = self.settings.configs {
             legal.truncate(most.max(1));
         }
+        if let Some(pool) = self.pool {
+            pool.prefer(kernel.name(), shape);
+        }
         let start = Instant::now();
-        let first_look =
-            until.map(|until| start + until.saturating_duration_since(start).mul_f64(FIRST_LOOK));
-        let mut place = Place { kernel, source: &source, shape, worker };
+        let mut place = Place { kernel, source: &source, shape, worker, waited: Duration::ZERO };
+        let (contenders, beside) = self.first_look(&mut place, legal, start, time)?;
+        let Some(beside) = beside.filter(|_| !contenders.is_empty()) else {
+            bail!("no config passes: {}", self.why(kernel, &source, shape, &illegal));
+        };
+        let tried = contenders.len();
+        let mut contenders = match self.settings.exhaustive {
+            true => contenders, // each has been timed to the end
+            false => self.halved(&mut place, contenders, &beside, start, time)?,
+        };
+        if let Some(pool) = self.pool {
+            pool.forget(kernel.name(), shape);
+        }
+        contenders.sort_by(Contender::is_before);
+        Ok(self.record(kernel, source, shape, &contenders, &beside, tried))
+    }
+
+    /// Checks and times each config once, and says beside which: the default, or the first that passes where the default does not.
+    fn first_look(
+        &self,
+        place: &mut Place<'_>,
+        legal: Vec<Config>,
+        start: Instant,
+        time: Time,
+    ) -> Result<(Vec<Contender>, Option<Config>)> {
+        let (round, part) = match self.settings.exhaustive {
+            true => (PAIRS.len() as u32 - 1, 1.0),
+            false => (0, FIRST_LOOK),
+        };
         let mut contenders: Vec<Contender> = Vec::new();
-        // What the others are measured beside: the default, or the first that passes where the default does not.
         let mut beside: Option<Config> = None;
-        for config in legal {
-            if !contenders.is_empty() && first_look.is_some_and(|until| Instant::now() >= until) {
+        for (order, config) in legal.into_iter().enumerate() {
+            if !contenders.is_empty() && time.is_over(start, part, place.waited) {
                 break;
             }
-            if self.gate(&mut place, &config)?.is_some() {
+            if self.gate(place, &config)?.is_some() {
                 continue;
             }
             let beside = beside.get_or_insert_with(|| config.clone());
-            let best = best(&contenders);
-            if let Some(timing) = self.time(&mut place, &config, beside, 0, best)? {
-                contenders.push(Contender { config, timing });
+            let best = if self.settings.exhaustive { f64::INFINITY } else { best(&contenders) };
+            if let Some(timing) = self.time(place, &config, beside, round, best)? {
+                contenders.push(Contender { config, timing, order });
             }
         }
-        let Some(beside) = beside.filter(|_| !contenders.is_empty()) else {
-            bail!("no config passes: {}", self.why(kernel, &source, shape));
-        };
-        let tried = contenders.len();
+        Ok((contenders, beside))
+    }
+
+    /// Times the better ones again and longer, until the best is known or the time is over.
+    fn halved(
+        &self,
+        place: &mut Place<'_>,
+        mut contenders: Vec<Contender>,
+        beside: &Config,
+        start: Instant,
+        time: Time,
+    ) -> Result<Vec<Contender>> {
         for round in 1..PAIRS.len() as u32 {
-            let late = until.is_some_and(|until| Instant::now() >= until);
-            contenders = self.promoted(contenders);
-            if contenders.len() < 2 && !self.settings.exhaustive || late {
+            contenders = promoted(contenders);
+            if contenders.len() < 2 {
                 break;
             }
+            let best = best(&contenders);
             for contender in &mut contenders {
                 // Without noise there is nothing to find out again.
                 if matches!(contender.timing.method, Method::Estimate | Method::Simulated)
-                    || contender.config == beside
+                    || contender.config == *beside
                 {
                     continue;
                 }
-                if let Some(timing) =
-                    self.time(&mut place, &contender.config, &beside, round, f64::INFINITY)?
-                {
+                if time.is_over(start, 1.0, place.waited) {
+                    return Ok(contenders);
+                }
+                if let Some(timing) = self.time(place, &contender.config, beside, round, best)? {
                     contender.timing = timing;
                 }
             }
         }
-        if let Some(pool) = self.pool {
-            pool.forget(kernel.name(), shape);
-        }
-        contenders.sort_by(|a, b| a.timing.ratio.total_cmp(&b.timing.ratio));
-        Ok(self.record(kernel, source, shape, &contenders, &beside, tried))
-    }
-
-    /// Who goes into the next round: the best part, and nobody whom the noise does not excuse.
-    fn promoted(&self, mut contenders: Vec<Contender>) -> Vec<Contender> {
-        if self.settings.exhaustive {
-            return contenders;
-        }
-        contenders.sort_by(|a, b| a.timing.ratio.total_cmp(&b.timing.ratio));
-        contenders.truncate(contenders.len().div_ceil(KEPT).max(LEAST_KEPT));
-        let most = contenders.first().map_or(0.0, |best| best.timing.ratio + best.timing.spread);
-        contenders.retain(|contender| contender.timing.ratio - contender.timing.spread <= most);
-        contenders
+        Ok(contenders)
     }
 
     fn record(
@@ -289,7 +349,10 @@ impl Tuner<'_> {
         let pool = self.pool;
         let answer = self.answer(place, config, Stage::Gate, |place| {
             let job = || (place.kernel.name().to_owned(), place.shape.clone(), config.clone());
-            match pool.and_then(|pool| pool.wait(&job())) {
+            let start = Instant::now();
+            let failure = pool.and_then(|pool| pool.wait(&job()));
+            place.waited += start.elapsed();
+            match failure {
                 Some(failure) => Reply::Failed(failure),
                 None => place.ask(config, Question::Verify, self.settings.limit),
             }
@@ -341,24 +404,28 @@ impl Tuner<'_> {
             self.observer.event(&Event::Trial { key: &key, trial: &trial, known: true });
             return Ok(trial.answer);
         }
+        let compiling = self.pool.map_or(0, Pool::left);
+        self.observer.event(&Event::Asked { key: &key, compiling });
         let start = Instant::now();
         let answer = match ask(place) {
             Reply::Fine => Answer::Passed,
             Reply::Timed(timing) => Answer::Timed(timing),
-            Reply::Failed(failure) => Answer::Failed(failure),
+            Reply::Failed(failure) | Reply::Broken(failure) => Answer::Failed(failure),
             Reply::Unable(message) => bail!("the worker on {}: {message}", self.device.name),
         };
         let took = start.elapsed().as_secs_f64();
-        let gpu = if stage == Stage::Gate { None } else { gpu::state(&self.device.name) };
-        let trial = Trial { answer, took, gpu };
+        let gpu = if stage == Stage::Gate { None } else { self.monitor.state() };
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        let trial = Trial { answer, took, at, gpu };
         self.trials.put(key.clone(), trial.clone())?;
         self.observer.event(&Event::Trial { key: &key, trial: &trial, known: false });
         Ok(trial.answer)
     }
 
     /// Why nothing passed: each kind of failure with its first message.
-    fn why(&self, kernel: &dyn Tunable, source: &str, shape: &Shape) -> String {
-        let mut kinds: Vec<(Kind, String)> = Vec::new();
+    fn why(&self, kernel: &dyn Tunable, source: &str, shape: &Shape, illegal: &[(Config, String)]) -> String {
+        let first = illegal.first().map(|(_, reason)| (Kind::Illegal, reason.clone()));
+        let mut kinds: Vec<(Kind, String)> = first.into_iter().collect();
         for (key, trial) in self.trials.all() {
             let same = key.kernel == kernel.name() && key.source == source && key.shape == *shape;
             if let Answer::Failed(failure) = trial.answer
@@ -370,7 +437,7 @@ impl Tuner<'_> {
         }
         let words: Vec<String> =
             kinds.iter().map(|(kind, message)| format!("{}: {message}", kind.name())).collect();
-        if words.is_empty() { "none is legal".to_owned() } else { words.join("; ") }
+        if words.is_empty() { "there is none".to_owned() } else { words.join("; ") }
     }
 }
 
@@ -384,6 +451,15 @@ impl Place<'_> {
         };
         self.worker.ask(&request, limit)
     }
+}
+
+/// Who goes into the next round: the best part, and nobody whom the noise does not excuse.
+fn promoted(mut contenders: Vec<Contender>) -> Vec<Contender> {
+    contenders.sort_by(Contender::is_before);
+    contenders.truncate(contenders.len().div_ceil(KEPT).max(LEAST_KEPT));
+    let most = contenders.first().map_or(0.0, |best| best.timing.ratio + best.timing.spread);
+    contenders.retain(|contender| contender.timing.ratio - contender.timing.spread <= most);
+    contenders
 }
 
 fn best(contenders: &[Contender]) -> f64 {

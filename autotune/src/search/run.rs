@@ -3,6 +3,7 @@
 //! Shapes are taken in the order of what they count, so that an interrupted run has done what matters. The time that is left is shared out among the shapes that are left by what
 //! they count, softened by a square root: a shape that counts little is still tuned.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,14 +11,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use tegula_records::{Folder, Record, RecordFile};
 
-use super::{Candidates, Event, Observer, Settings, Tuner};
+use super::{Candidates, Event, Observer, Settings, Time, Tuner};
 use crate::device::DeviceInfo;
 use crate::shapes::Demand;
-use crate::trial::Trials;
+use crate::trial::{Key, Stage, Trials};
 use crate::worker::Worker;
 use crate::worker::child::{Child, Start};
-use crate::worker::compile::Pool;
-use crate::{Shape, Tunable, kernel};
+use crate::worker::compile::{Job, Pool};
+use crate::worker::gpu::Monitor;
+use crate::{Config, Shape, Tunable, kernel};
+
+/// What a compilation may take at least.
+const COMPILES: Duration = Duration::from_secs(60);
 
 /// What a run is about.
 pub struct Run<'a> {
@@ -46,6 +51,8 @@ pub struct Summary {
     pub found: Vec<(String, Record)>,
     /// Shapes whose records are current, though their trials are not here.
     pub skipped: usize,
+    /// Shapes for which there was no time.
+    pub left: usize,
     /// Shapes that have no result, and why.
     pub without: Vec<(String, Shape, String)>,
 }
@@ -53,9 +60,25 @@ pub struct Summary {
 impl Summary {
     /// The geometric mean of the speed-ups over the defaults.
     pub fn speedup(&self) -> Option<f64> {
-        let logs: Vec<f64> = self.found.iter().map(|(_, record)| record.speedup.ln()).collect();
-        (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+        geometric_mean(self.found.iter().map(|(_, record)| record.speedup))
     }
+
+    /// The same of each kernel, with the number of its records.
+    pub fn speedups(&self) -> Vec<(&str, f64, usize)> {
+        let names: BTreeSet<&str> = self.found.iter().map(|(name, _)| &**name).collect();
+        let of = |name: &str| {
+            let mine = self.found.iter().filter(|(other, _)| other == name).map(|(_, record)| record.speedup);
+            (geometric_mean(mine.clone()), mine.count())
+        };
+        let means = names.into_iter().map(|name| (name, of(name)));
+        means.filter_map(|(name, (mean, count))| Some((name, mean?, count))).collect()
+    }
+}
+
+/// The geometric mean, of what has one.
+pub fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let logs: Vec<f64> = values.map(f64::ln).collect();
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
 /// A shape to be tuned.
@@ -71,11 +94,10 @@ impl Run<'_> {
     /// # Errors
     /// If nothing can work, or records cannot be written. What had been found by then has been.
     pub fn in_processes(&self) -> Result<Summary> {
-        let start = |device: &str, compile_only| Start::this_program(device, compile_only);
-        let workers = self.devices.iter().map(|device| Ok(Child::new(start(&device.name, false)?)));
+        let workers = self.devices.iter().map(|device| Ok(Child::new(Start::this_program(device)?)));
         let workers = workers.collect::<Result<Vec<Child>>>()?;
         let compilers = match self.devices.first() {
-            Some(device) if device.target.is_some() => vec![start(&device.name, true)?; self.jobs],
+            Some(device) if device.target.is_some() => vec![Start::this_compiler(device)?; self.jobs],
             _ => vec![], // the host runs what it is given
         };
         self.on(workers, compilers)
@@ -89,13 +111,12 @@ impl Run<'_> {
         self.check_devices()?;
         let mut summary = Summary::default();
         let tasks = self.tasks(&mut summary)?;
-        let pool = Pool::new(self.settings.limit);
+        // The limit is for what runs; a compiler among many takes longer than it would alone.
+        let pool = Pool::new(self.settings.limit.max(COMPILES));
         let pool = (!compilers.is_empty()).then_some(&pool);
         if let Some(pool) = pool {
             for task in &tasks {
-                let legal = Candidates::of(task.kernel, &task.shape, &self.devices[0]).legal;
-                let jobs = legal.into_iter().take(self.settings.configs.unwrap_or(usize::MAX));
-                pool.add(jobs.map(|config| (task.kernel.name().to_owned(), task.shape.clone(), config)));
+                pool.add(self.to_compile(task));
             }
         }
         let queue = Queue::new(tasks, self.budget, workers.len());
@@ -111,7 +132,9 @@ impl Run<'_> {
                 .map(|(mut worker, device)| {
                     let (queue, summary, failed) = (&queue, &summary, &failed);
                     scope.spawn(move || {
+                        let monitor = Monitor::of(&device.name);
                         let tuner = Tuner {
+                            monitor: &monitor,
                             device,
                             trials: self.trials,
                             pool,
@@ -132,8 +155,30 @@ impl Run<'_> {
         });
         match failed.into_inner().expect("no panic") {
             Some(error) => Err(error),
-            None => Ok(summary.into_inner().expect("no panic")),
+            None => {
+                let mut summary = summary.into_inner().expect("no panic");
+                summary.left = queue.tasks.into_inner().expect("no panic").len();
+                Ok(summary)
+            }
         }
+    }
+
+    /// What a task will ask a worker about.
+    fn to_compile(&self, task: &Task<'_>) -> Vec<Job> {
+        let source = task.kernel.source();
+        let legal = Candidates::of(task.kernel, &task.shape, &self.devices[0]).legal;
+        let tried = legal.into_iter().take(self.settings.configs.unwrap_or(usize::MAX));
+        let key = |config: &Config| Key {
+            kernel: task.kernel.name().to_owned(),
+            source: source.clone(),
+            space: task.kernel.space_version(),
+            device: self.devices[0].model.clone(),
+            shape: task.shape.clone(),
+            config: config.clone(),
+            stage: Stage::Gate,
+        };
+        let unknown = tried.filter(|config| self.trials.get(&key(config)).is_none());
+        unknown.map(|config| (task.kernel.name().to_owned(), task.shape.clone(), config)).collect()
     }
 
     fn check_devices(&self) -> Result<()> {
@@ -161,9 +206,9 @@ impl Run<'_> {
         summary: &Mutex<Summary>,
     ) -> Result<()> {
         let mut unable = 0;
-        while let Some((task, until)) = queue.next() {
+        while let Some((task, time)) = queue.next() {
             let name = task.kernel.name();
-            match tuner.tune(task.kernel, &task.shape, worker, until) {
+            match tuner.tune(task.kernel, &task.shape, worker, time) {
                 Ok(record) => {
                     unable = 0;
                     self.observer.event(&Event::Found { kernel: name, record: &record });
@@ -259,8 +304,8 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The next task and until when; none when the time is over.
-    fn next(&self) -> Option<(Task<'a>, Option<Instant>)> {
+    /// The next task and the time for it; none when the time is over.
+    fn next(&self) -> Option<(Task<'a>, Time)> {
         let mut tasks = self.tasks.lock().expect("no panic");
         let now = Instant::now();
         if self.stop.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| now >= deadline) {
@@ -268,10 +313,10 @@ impl<'a> Queue<'a> {
         }
         let left: f64 = tasks.as_slice().iter().map(|task| task.weight).sum();
         let task = tasks.next()?;
-        let until = self.deadline.map(|deadline| {
+        let share = self.deadline.map(|deadline| {
             let share = (task.weight / left * self.workers as f64).min(1.0);
             now + deadline.duration_since(now).mul_f64(share)
         });
-        Some((task, until))
+        Some((task, Time { share, end: self.deadline }))
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Reply, Request, Worker};
+use crate::device::DeviceInfo;
 use crate::trial::{Failure, Kind};
 
 /// The first word of a line that is a reply.
@@ -34,11 +35,18 @@ impl Start {
     ///
     /// # Errors
     /// If the program does not know where it is.
-    pub fn this_program(device: &str, compile_only: bool) -> std::io::Result<Start> {
-        let mut arguments = vec!["worker".to_owned(), "--device".to_owned(), device.to_owned()];
-        if compile_only {
-            arguments.push("--compile-only".to_owned());
-        }
+    pub fn this_program(device: &DeviceInfo) -> std::io::Result<Start> {
+        let arguments = vec!["worker".to_owned(), "--device".to_owned(), device.name.clone()];
+        Ok(Start { program: std::env::current_exe()?, arguments })
+    }
+
+    /// This program's own worker that compiles for a device, without opening it.
+    ///
+    /// # Errors
+    /// If the program does not know where it is.
+    pub fn this_compiler(device: &DeviceInfo) -> std::io::Result<Start> {
+        let device = serde_json::to_string(device).expect("names and numbers");
+        let arguments = vec!["worker".to_owned(), "--compile-for".to_owned(), device];
         Ok(Start { program: std::env::current_exe()?, arguments })
     }
 }
@@ -158,10 +166,10 @@ impl Worker for Child {
                 failed(Kind::Crash, format!("its process ended ({status}){}", errors.unwrap_or_default()))
             }
         };
-        // After a trap a GPU's context is good for nothing; and what hung or crashed is gone.
         let whole = match &reply {
-            Reply::Failed(failure) => matches!(failure.kind, Kind::Wrong | Kind::Compile | Kind::Illegal),
-            Reply::Unable(_) => false,
+            // What hung or crashed is gone.
+            Reply::Failed(failure) => !matches!(failure.kind, Kind::Hang | Kind::Crash),
+            Reply::Broken(_) | Reply::Unable(_) => false,
             Reply::Fine | Reply::Timed(_) => true,
         };
         if !whole {

@@ -45,6 +45,21 @@ impl Pool {
         self.changed.notify_all();
     }
 
+    /// Wants those of a kernel at a shape before all others.
+    pub fn prefer(&self, kernel: &str, shape: &Shape) {
+        let waiting = &mut self.state().waiting;
+        let (first, others): (VecDeque<Job>, VecDeque<Job>) =
+            std::mem::take(waiting).into_iter().partition(|job| job.0 == kernel && job.1 == *shape);
+        *waiting = first;
+        waiting.extend(others);
+    }
+
+    /// Jobs that wait, and those that somebody works at.
+    pub fn left(&self) -> usize {
+        let state = self.state();
+        state.waiting.len() + state.running.len()
+    }
+
     /// Wants no more of a kernel at a shape.
     pub fn forget(&self, kernel: &str, shape: &Shape) {
         self.state().waiting.retain(|job| job.0 != kernel || job.1 != *shape);
@@ -98,7 +113,7 @@ impl Pool {
             let reply =
                 child.ask(&Request { kernel, shape, config, question: Question::Compile }, self.limit);
             let failure = match reply {
-                Reply::Failed(failure) => Some(failure),
+                Reply::Failed(failure) | Reply::Broken(failure) => Some(failure),
                 // The measuring worker will find out by itself.
                 Reply::Fine | Reply::Timed(_) | Reply::Unable(_) => None,
             };
@@ -107,5 +122,26 @@ impl Pool {
             state.done.insert(job, failure);
             self.changed.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wanted_first_is_first_and_what_is_not_wanted_is_gone() {
+        let pool = Pool::new(Duration::ZERO);
+        let job = |n: u64, block: u64| -> Job {
+            ("scale".into(), Shape::new().with("n", n), Config::new().with("block", block))
+        };
+        pool.add([job(1, 16), job(2, 16), job(1, 32), job(2, 32)]);
+        pool.prefer("scale", &job(2, 0).1);
+        pool.prefer("other", &job(1, 0).1);
+        let waiting = |pool: &Pool| pool.state().waiting.iter().cloned().collect::<Vec<_>>();
+        assert_eq!(waiting(&pool), [job(2, 16), job(2, 32), job(1, 16), job(1, 32)]);
+        pool.forget("scale", &job(2, 0).1);
+        assert_eq!(waiting(&pool), [job(1, 16), job(1, 32)]);
+        assert_eq!(pool.left(), 2);
     }
 }

@@ -1,20 +1,19 @@
 //! How long a config takes, beside the default.
 //!
-//! The two are measured in turns, a pair at a time, and compared pair by pair: clocks and power drift over seconds, and take both along. Inputs rotate, so that the
-//! cache holds nothing of what is read next. On a GPU, calls are recorded in a graph, so that short kernels wait for each other and not for the host. A comparison ends when it is
-//! exact enough, or when the config is certainly worse than the best.
+//! The two are measured in turns, a pair at a time, and compared pair by pair: clocks and power drift over seconds, and take both along. On a GPU, calls are recorded in a
+//! graph, so that short kernels wait for each other and not for the host. The cache is overwritten before each run of a graph, and inputs rotate within it, so that it holds
+//! nothing of what is read next. A comparison ends when it is exact enough, or when the config is certainly worse than the best.
 
-use tegula::runtime::{Device, Graph, Stream};
+use tegula::runtime::{Device, Graph, Stream, Tensor};
 
 use crate::cost::{Counted, estimate_counted};
 use crate::device::{DeviceInfo, Method};
 use crate::trial::Timing;
 use crate::{Config, Instance, Shape, Tunable};
 
-/// A measurement lasts at least this long, if it takes fewer calls than that.
+/// A measurement lasts at least this long, if that does not take more calls than [`MOST_CALLS`].
 const SECONDS: f64 = 1.5e-3;
 const MOST_CALLS: usize = 64;
-const LEAST_CALLS: usize = 4;
 /// Pairs before anything is concluded.
 const LEAST_PAIRS: usize = 3;
 /// So exact is exact enough: half of the interval, relative.
@@ -38,46 +37,72 @@ pub struct Arena<'a> {
     pub info: &'a DeviceInfo,
     /// The stream.
     pub stream: &'a Stream,
+    /// Larger than the device's cache, if that is to hold nothing.
+    pub flush: Option<&'a mut Tensor<f32>>,
+    /// What is known of the config that was measured beside last.
+    pub beside: &'a mut Option<Beside>,
+}
+
+/// The config that others are measured beside, as it was prepared: it is the same for all of a shape's.
+pub struct Beside(Config, Prepared);
+
+enum Prepared {
+    /// So many calls.
+    Graph(Graph, usize),
+    /// Seconds.
+    Estimate(f64),
 }
 
 impl Arena<'_> {
-    /// Compares a config with the default.
+    /// Compares a config with another, mostly the default.
     ///
     /// # Errors
     /// What a launch says.
     pub fn compare(
         &mut self,
         config: &Config,
-        default: &Config,
+        beside: &Config,
         pairs: u32,
         best: f64,
     ) -> Result<Timing, String> {
         if let (Some(seconds), Some(default)) =
-            (self.instance.simulated(config), self.instance.simulated(default))
+            (self.instance.simulated(config), self.instance.simulated(beside))
         {
             return Ok(exactly(seconds, default, Method::Simulated));
         }
         match self.info.method() {
             Method::Estimate | Method::Simulated => {
-                let (seconds, default) = (self.estimated(config)?, self.estimated(default)?);
+                let default = match self.beside.take() {
+                    Some(Beside(known, Prepared::Estimate(seconds))) if known == *beside => seconds,
+                    _ => self.estimated(beside)?,
+                };
+                let seconds = if config == beside { default } else { self.estimated(config)? };
+                *self.beside = Some(Beside(beside.clone(), Prepared::Estimate(default)));
                 Ok(exactly(seconds, default, Method::Estimate))
             }
             Method::Wall => {
                 let mut calls = [0; 2];
-                for (calls, config) in calls.iter_mut().zip([config, default]) {
+                for (calls, config) in calls.iter_mut().zip([config, beside]) {
                     self.wall(config, 1)?;
                     *calls = calls_for(self.wall(config, 1)?);
                 }
                 self.pairs(pairs, best, Method::Wall, |arena, which| {
-                    arena.wall([config, default][which], calls[which])
+                    arena.wall([config, beside][which], calls[which])
                 })
             }
             Method::Events => {
-                let graphs = [self.graph(config)?, self.graph(default)?];
-                self.pairs(pairs, best, Method::Events, |arena, which| {
+                let other = match self.beside.take() {
+                    Some(Beside(known, Prepared::Graph(graph, calls))) if known == *beside => (graph, calls),
+                    _ => self.graph(beside)?,
+                };
+                let graphs = [self.graph(config)?, other];
+                let timing = self.pairs(pairs, best, Method::Events, |arena, which| {
                     let (graph, calls) = &graphs[which];
                     Ok(arena.replay(graph)? / *calls as f64)
-                })
+                });
+                let [_, (graph, calls)] = graphs;
+                *self.beside = Some(Beside(beside.clone(), Prepared::Graph(graph, calls)));
+                timing
             }
         }
     }
@@ -118,12 +143,9 @@ impl Arena<'_> {
 
     /// A graph of enough calls, which has been run once.
     fn graph(&mut self, config: &Config) -> Result<(Graph, usize), String> {
-        let few = self.captured(config, LEAST_CALLS)?;
-        self.replay(&few)?;
-        let calls = calls_for(self.replay(&few)? / LEAST_CALLS as f64);
-        if calls == LEAST_CALLS {
-            return Ok((few, calls));
-        }
+        // The first launch may load the kernel.
+        self.wall(config, 1)?;
+        let calls = calls_for(self.wall(config, 1)?);
         let graph = self.captured(config, calls)?;
         self.replay(&graph)?;
         Ok((graph, calls))
@@ -141,7 +163,10 @@ impl Arena<'_> {
 
     /// Seconds of a graph.
     fn replay(&mut self, graph: &Graph) -> Result<f64, String> {
+        let stream = self.stream;
+        let flush = self.flush.as_deref_mut();
         let timed = || {
+            flush.map_or(Ok(()), |flush| flush.fill_zero(stream))?;
             let start = self.stream.record()?;
             graph.launch(self.stream)?;
             let end = self.stream.record()?;
@@ -172,7 +197,7 @@ impl Arena<'_> {
 }
 
 fn calls_for(seconds: f64) -> usize {
-    ((SECONDS / seconds.max(1e-9)).ceil() as usize).clamp(LEAST_CALLS, MOST_CALLS)
+    ((SECONDS / seconds.max(1e-9)).ceil() as usize).clamp(1, MOST_CALLS)
 }
 
 /// Without noise.
@@ -212,6 +237,6 @@ mod tests {
 
     #[test]
     fn short_calls_are_repeated() {
-        assert_eq!([1e-1, 1e-4, 1e-6, 0.0].map(calls_for), [LEAST_CALLS, 15, MOST_CALLS, MOST_CALLS]);
+        assert_eq!([1e-1, 1e-4, 1e-6, 0.0].map(calls_for), [1, 15, MOST_CALLS, MOST_CALLS]);
     }
 }

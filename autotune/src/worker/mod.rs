@@ -59,6 +59,8 @@ pub enum Reply {
     Timed(Timing),
     /// It is no good.
     Failed(Failure),
+    /// It is no good, and its process is not either any more: after a trap, a GPU's context answers nothing.
+    Broken(Failure),
     /// The worker itself cannot work: no device, no memory.
     Unable(String),
 }

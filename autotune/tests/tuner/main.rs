@@ -26,10 +26,11 @@ fn main() -> ExitCode {
             Box::new(Scale { name: "faulty_scale", faulty: true }),
         ]);
     }
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("faults_are_reported_as_such_and_the_rest_is_tuned", faults),
         ("killed_at_ten_moments_and_resumed_the_record_is_that_of_an_undisturbed_run", kills),
         ("two_tuners_on_one_folder_end_with_all_records", two_tuners),
+        ("two_devices_share_the_shapes", two_devices),
         ("a_config_that_is_added_is_the_only_one_that_is_tried", added_config),
         ("a_changed_kernel_makes_records_stale_and_is_tuned_anew", changed_kernel),
         ("records_are_shown_verified_compared_exported_and_merged", subcommands),
@@ -218,6 +219,36 @@ fn two_tuners() {
     assert_eq!(end["trials"], end["known"], "{end}");
 }
 
+/// A worker each: the second one answers while the first is busy.
+fn two_devices() {
+    let (place, records) = folder();
+    let log = place.path().join("log");
+    let mut arguments = SEVERAL.to_vec();
+    let device = arguments.iter().position(|word| *word == "host").unwrap();
+    arguments[device] = "host,host";
+    run(tuner(place.path(), &arguments).env(LOG, &log).env(SLOW, "40"));
+    let (alone, alone_records) = folder();
+    run(&mut tuner(alone.path(), SEVERAL));
+    assert_eq!(record(&records, "scale").print(), record(&alone_records, "scale").print());
+    let asked = std::fs::read_to_string(&log).unwrap().lines().count();
+    assert_eq!(asked, 3 * (6 + 5), "every question once");
+    // Trials of two shapes were under way at one time.
+    let spans: Vec<(Key, [f64; 2])> = Trials::read(&records)
+        .unwrap()
+        .into_iter()
+        .map(|(key, trial)| (key, [trial.at - trial.took, trial.at]))
+        .collect();
+    let together = spans.iter().any(|(key, [start, _])| {
+        spans.iter().any(|(other, [begin, end])| key.shape != other.shape && begin < start && start < end)
+    });
+    assert!(together, "{spans:?}");
+    // Devices of two models are two runs.
+    arguments[device] = "host,emulated";
+    let output = tuner(place.path(), &arguments).output().unwrap();
+    assert!(!output.status.success());
+    assert!(said(&output).contains("a run is for one model"), "{}", said(&output));
+}
+
 fn added_config() {
     let (place, records) = folder();
     run(&mut tuner(place.path(), ONE));
@@ -274,6 +305,10 @@ fn subcommands() {
     let compared = run(&mut tuner(place.path(), &["compare", "others", "records", "--json"]));
     let ratio = compared[1]["ratio"].as_f64().unwrap();
     assert!(compared.len() == 3 && ratio > 1.1, "the default against the best: {ratio}");
+    assert_eq!(compared[1]["in_one_run"], false, "the others' run has no trial of the best");
+    let compared = run(&mut tuner(place.path(), &["compare", "records", "others", "--json"]));
+    assert_eq!(compared[1]["in_one_run"], true);
+    assert!((compared[1]["ratio"].as_f64().unwrap() * ratio - 1.0).abs() < 0.01);
     let exported = tuner(place.path(), &["export", "--format", "csv"]).output().unwrap();
     assert_eq!(said(&exported).lines().count(), 4);
     let merged = run(&mut tuner(place.path(), &["merge", "others", "records", "--into", "all", "--json"]));
@@ -286,6 +321,7 @@ fn subcommands() {
     assert_eq!(page.matches("<svg").count(), 4);
     assert!(!page.contains("http") && !page.contains("<script") && !page.contains("NaN"), "{page}");
     assert!(page.contains("3 records; geometric mean"));
+    assert!(said(&out).contains("scale                    3"), "a table: {}", said(&out));
     let shapes = run(&mut tuner(place.path(), &["shapes", "scale", "--shape", "n=7", "--json"]));
     assert_eq!(shapes[0]["shape"]["n"], 7);
     let trace = "{\"kernel\": \"scale\", \"shape\": {\"n\": 7}, \"count\": 3}\n{\"kernel\": \"scale\", \"shape\": {\"n\": 7}}\n";
@@ -317,7 +353,13 @@ fn refusals() {
             .contains("no kernel `scales`; known: scale, faulty_scale")
     );
     assert!(fails(&["tune", "scale"]).contains("no shapes: name a model"));
-    assert!(fails(&["tune", "--resume", "--records", "nothing"]).contains("has no run to go on with"));
+    assert!(fails(&["tune", "--resume", "--records", "nothing"]).contains("nothing is no folder of records"));
+    for command in ["show", "verify", "export", "prune"] {
+        assert_eq!(fails(&[command, "nothing"]), "error: nothing is no folder of records\n");
+    }
+    std::fs::create_dir(place.path().join("empty")).unwrap();
+    assert!(fails(&["tune", "--resume", "--records", "empty"]).contains("has no run to go on with"));
+    assert!(fails(&["shapes", "--shapes", "llama3-8b", "--batches", "8,0"]).contains("a number from 1 to"));
     assert!(fails(&["tune", "scale", "--shape", "n=7", "--device", "cuda:99"]).starts_with("error: "));
 
     let path = Folder::new(&records).read().files[0].0.clone();

@@ -178,8 +178,9 @@ fn tuned(problem: &Problem, split: bool, device: &Device) -> Option<Config> {
     if problem.form != Form::Single || problem.class != Class::Half {
         return None;
     }
-    let tuned = crate::tuned::installed(device)?;
     let extents = [problem.m, problem.n, problem.k, problem.class.bits() as usize].map(|e| e as u64);
+    crate::tuned::launched("gemm", &extents);
+    let tuned = crate::tuned::installed(device)?;
     tuned.legal("gemm", &tuned.gemm, &extents, |config| match config.algorithm {
         Algorithm::StreamK if !split => {
             Err("it shares tiles, for which the call has no workspace".to_owned())

@@ -39,8 +39,11 @@ pub fn rms_norm<'a, T: Activation, W: Activation>(
         _ => (0, 0), // which is refused
     };
     let device = stream.device();
+    let extents = [rows as u64, cols as u64, T::ELEM.bits().into()];
+    if extents[2] == 16 {
+        crate::tuned::launched("rms_norm", &extents);
+    }
     let tuned = crate::tuned::installed(device).and_then(|tuned| {
-        let extents = [rows as u64, cols as u64, T::ELEM.bits().into()];
         tuned.legal("rms_norm", &tuned.rms_norm, &extents, |config| {
             config.check(cols, DeviceClass::of(device))
         })

@@ -1,11 +1,13 @@
 //! Options that say which model runs where, and loading it under a progress bar.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use tegula::runtime::Device;
+use tegula_records::Trace;
 use tegula_runner::config::{Config, Pairs, Rope, Scaling};
 use tegula_runner::format::Format;
 use tegula_runner::model::{ActivationType, Options, load};
@@ -32,6 +34,28 @@ pub struct ModelArgs {
     /// Tokens that the KV cache has room for [default: what the command needs, at most what the model was made for]
     #[arg(long, value_name = "TOKENS")]
     context: Option<usize>,
+    /// Take kernels' configs from the tuning records in this folder (`tegula-autotune`), where they fit
+    #[arg(long, value_name = "FOLDER")]
+    records: Option<PathBuf>,
+    /// Append the shapes that were launched, with counts, to this file: for `tegula-autotune tune --from-trace`
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+/// What is traced, and where to.
+static TRACE: OnceLock<(Trace, PathBuf)> = OnceLock::new();
+
+/// Writes what was traced, if anything is.
+pub fn finish_trace() -> Result<(), Error> {
+    match TRACE.get() {
+        Some((trace, path)) => {
+            let written = trace.append(path);
+            written.map_err(|error| {
+                Fault::new(path.display().to_string(), format!("cannot be written to: {error}")).into()
+            })
+        }
+        None => Ok(()),
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -77,6 +101,7 @@ impl ModelArgs {
     /// found out before anything is loaded.
     pub fn load(&self, source: &Source, needed: usize, wanted: usize) -> Result<Box<dyn Engine>, Error> {
         let device = self.device()?;
+        self.tuned(&device)?;
         let dtype = match self.dtype {
             None => ActivationType::default_for(&device),
             Some(DtypeArg::F32) => ActivationType::F32,
@@ -106,6 +131,26 @@ impl ModelArgs {
             device.properties().model
         ));
         Ok(engine)
+    }
+
+    /// Installs records, and begins to trace.
+    fn tuned(&self, device: &Device) -> Result<(), Error> {
+        if let Some(folder) = &self.records {
+            let installed = tegula_records::install(folder, device)
+                .map_err(|error| Fault::new(folder.display().to_string(), error.to_string()))?;
+            for problem in &installed.refused {
+                note(format_args!("tuning record refused: {problem}\n"));
+            }
+            note(format_args!(
+                "{} tuning records, and {} of kernels as they were\n",
+                installed.used, installed.stale
+            ));
+        }
+        if let Some(path) = &self.trace {
+            let trace = Trace::start().map_err(|error| Fault::new("--trace", error.to_string()))?;
+            let _ = TRACE.set((trace, path.clone()));
+        }
+        Ok(())
     }
 
     fn device(&self) -> Result<Device, Error> {

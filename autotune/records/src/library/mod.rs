@@ -52,6 +52,17 @@ pub trait Library {
     }
 }
 
+/// The extents of a kernel of the library that has records; none of any other.
+pub fn dims(kernel: &str) -> &'static [Dim] {
+    match kernel {
+        gemm::Gemm::NAME => gemm::Gemm::DIMS,
+        rms_norm::RmsNorm::NAME => rms_norm::RmsNorm::DIMS,
+        attention::Forward::NAME => attention::Forward::DIMS,
+        attention::Decode::NAME => attention::Decode::DIMS,
+        _ => &[],
+    }
+}
+
 /// What was found in a folder for a device.
 pub struct Loaded {
     /// What counts.

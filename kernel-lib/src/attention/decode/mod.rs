@@ -145,8 +145,11 @@ pub fn decode<'a, T: Activation + DotInto<f32>>(
     let shape = DecodeShape { queries, group: extents.group(), keys: longest, head_dim, value_dim, bytes };
     let at =
         [queries, longest, batch * kv_heads, shape.group, head_dim, 8 * bytes].map(|extent| extent as u64);
-    let tuned = crate::tuned::installed(device)
-        .filter(|_| options.config.is_none() && options.splits.is_none() && head_dim == value_dim);
+    let is_tuned = options.config.is_none() && options.splits.is_none() && head_dim == value_dim;
+    if is_tuned && bytes == 2 {
+        crate::tuned::launched("attention_decode", &at);
+    }
+    let tuned = crate::tuned::installed(device).filter(|_| is_tuned);
     let tuned = tuned.and_then(|tuned| {
         tuned.legal("attention_decode", &tuned.decode, &at, |t| t.config.check(shape, t.splits, class))
     });

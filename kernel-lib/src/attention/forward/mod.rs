@@ -113,13 +113,16 @@ pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
 
 /// The config of the general kernel that a record has for this shape, if it is one that it was tuned for: causal, all keys of all sequences.
 fn tuned<T: Activation>(extents: &Extents, given: &Given, device: &Device) -> Option<ForwardConfig> {
-    let tuned = crate::tuned::installed(device)?;
     let &Extents { batch, queries, keys, heads, head_dim, value_dim, .. } = extents;
     if !given.causal || given.kv_len || given.q_start || head_dim != value_dim {
         return None;
     }
     let bits = T::ELEM.bits() as usize;
     let at = [queries, keys, batch * heads, extents.group(), head_dim, bits].map(|extent| extent as u64);
+    if bits == 16 {
+        crate::tuned::launched("attention_forward", &at);
+    }
+    let tuned = crate::tuned::installed(device)?;
     let found = tuned.legal("attention_forward", &tuned.forward, &at, |found| match found {
         TunedForward::Hopper => Ok(()), // what is taken anyway, where it can be
         TunedForward::General(config) => config.check(head_dim, value_dim, bits / 8, DeviceClass::of(device)),
