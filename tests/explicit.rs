@@ -64,7 +64,7 @@ fn block_sparse_on_the_host() {
 mod emulated {
     use tegula::runtime::{Device, Emulation};
 
-    use super::kernels::normalised;
+    use super::kernels::{held, normalised};
     use super::*;
 
     fn matrix<T: Element>(
@@ -118,6 +118,21 @@ mod emulated {
         }
     }
 
+    fn check_held(device: &Device, [m, n, k]: [usize; 3], blocks: [usize; 3]) {
+        let (a, b) = (numbers(5, m * k), numbers(6, k * n));
+        let x = matrix(device, &a, [m, k], bf16::from_f32);
+        let w = matrix(device, &b, [k, n], bf16::from_f32);
+        let mut c = device.from_vec(vec![f32::NAN; m * n], &[m, n]).unwrap();
+        held(&x, &w, &mut c, blocks).grid(m.div_ceil(blocks[0])).launch(&device.stream()).unwrap();
+        let found = c.to_vec().unwrap();
+        for i in 0..m {
+            for j in 0..n {
+                let exact: f64 = (0..k).map(|p| f64::from(a[i * k + p]) * f64::from(b[p * n + j])).sum();
+                assert_eq!(f64::from(found[i * n + j]), exact, "at {i}, {j}");
+            }
+        }
+    }
+
     fn device(target: &str, seed: u64) -> Device {
         let device = tegula::device(&format!("emulated:{target}")).unwrap();
         device.set_emulation(Emulation::default().with_seed(seed)).unwrap();
@@ -131,6 +146,7 @@ mod emulated {
             check_product(&device, [136, 72, 200], [128, 64, 64], 3);
             check_product(&device, [64, 40, 136], [128, 32, 64], 1);
             check_normalised(&device, [72, 40, 200], [64, 32, 64]);
+            check_held(&device, [72, 136, 64], [64, 32, 64]);
             block_sparse_on(&device);
         }
         // No rounds at all, and views that the tensor-copy engine does not take.
@@ -144,6 +160,7 @@ mod emulated {
         check_product(&device, [136, 72, 200], [128, 64, 64], 3);
         check_product(&device, [33, 17, 67], [128, 32, 64], 2);
         check_normalised(&device, [72, 40, 200], [64, 32, 64]);
+        check_held(&device, [72, 136, 64], [64, 32, 64]);
         block_sparse_on(&device);
     }
 

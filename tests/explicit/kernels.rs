@@ -68,6 +68,38 @@ pub fn normalised(a: View<f16, 2>, b: View<f16, 2>, c: ViewMut<f32, 2>, blocks: 
     }
 }
 
+/// C = A · B, rows of A held while all columns of B go by.  a: [m, k]; b: [k, n]; c: [m, n]; one step takes all of k.
+#[kernel(num_warps = 4)]
+pub fn held(a: View<bf16, 2>, b: View<bf16, 2>, c: ViewMut<f32, 2>, blocks: [usize; 3]) {
+    let [bm, bn, bk] = blocks;
+    let row = program_id(0) * bm as i32;
+    let width = b.dim(1).cast::<i32>();
+    let rows = channel::<(bf16,)>(1, ([bm, bk],));
+    let columns = channel::<(bf16,)>(2, ([bk, bn],));
+    warp_groups! {
+        producer => {
+            let slot = rows.acquire();
+            slot.0.copy_from(a, [row, 0]);
+            slot.commit();
+            for col in range(0, width).step_by(bn) {
+                let slot = columns.acquire();
+                slot.0.copy_from(b, [0, col]);
+                slot.commit();
+            }
+        },
+        consumer => {
+            let x = rows.wait();
+            for col in range(0, width).step_by(bn) {
+                let w = columns.wait();
+                let y = dot(x.0.read(), w.0.read());
+                w.release();
+                c.store([row, col], y);
+            }
+            x.release();
+        },
+    }
+}
+
 /// [`product`] as the compiler specialises it by itself.
 #[allow(dead_code)]
 #[kernel(num_warps = 8, warp_specialize = WarpSpecialize::Cooperative)]

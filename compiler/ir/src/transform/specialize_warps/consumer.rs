@@ -122,7 +122,7 @@ impl Consumer<'_> {
                 if accumulating.is_none() {
                     self.follow(op, flight, &mut flying);
                 }
-            } else if self.is_loop_with_channels(op) {
+            } else if self.is_loop_with_channels(op) || self.is_explicit_loop(op) {
                 self.for_loop(op, to, places);
             } else {
                 if let Some(store) = self.plan.stores.iter().find(|s| s.op == op) {
@@ -135,6 +135,9 @@ impl Consumer<'_> {
                     && let Some(for_op) = accumulating
                 {
                     self.release_previous(from, for_op, to, places);
+                }
+                for region in self.kernel.ops[op].regions.clone() {
+                    self.read_in(region);
                 }
                 self.kernel.append_op(to, op);
             }
@@ -169,6 +172,19 @@ impl Consumer<'_> {
         self.kernel.ops[op].opcode = Opcode::Reshape;
         self.kernel.ops[op].operands = [matrix].into_iter().collect();
         self.kernel.append_op(to, op);
+    }
+
+    /// Reads slots into registers wherever that is written in a branch, whose dots are no asynchronous ones.
+    fn read_in(&mut self, region: Block) {
+        for op in std::mem::take(&mut self.kernel.blocks[region].ops) {
+            for inner in self.kernel.ops[op].regions.clone() {
+                self.read_in(inner);
+            }
+            match self.kernel.ops[op].opcode {
+                Opcode::SlotRead => self.read(op, region),
+                _ => self.kernel.append_op(region, op),
+            }
+        }
     }
 
     /// The programmer's release of a slot: when the dots that read it are done.
@@ -442,6 +458,11 @@ impl Consumer<'_> {
                 }
             });
         }
+    }
+
+    /// A loop that may read slots that are held around it, or have dots that do.
+    fn is_explicit_loop(&self, op: Op) -> bool {
+        self.plan.explicit && matches!(self.kernel.ops[op].opcode, Opcode::For(_))
     }
 
     /// Where two warpgroups share the rows, and a loop has several dots under way at once (the next scores, this output), the warpgroups take turns at
