@@ -7,31 +7,37 @@
 //! $ target/release/examples/deploy host
 //! ```
 //!
-//! It runs a matrix product, an attention and an RMSNorm, compares each with f64, and prints how long the first launch took.
+//! It runs matrix products, attentions and norms, compares each with f64, and prints how long the first launch of each took: from the call to its return, in which the kernel is
+//! staged, found in the bundle, checked against its checksum, loaded onto the GPU and launched. `--json FILE` writes the same as JSON; with `--within MICROSECONDS` a first launch
+//! that takes longer is an error.
 
 use std::error::Error;
+use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use tegula::prelude::*;
 use tegula::runtime::{Bundle, Device, Stream, Tensor};
+use tegula_kernels::add_rms_norm::reference::add_rms_norm as sum_and_norm_in_f64;
 use tegula_kernels::attention::reference::{Problem, forward as attention_in_f64};
-use tegula_kernels::attention::{ForwardOptions, Inputs, Outputs, forward};
+use tegula_kernels::attention::{
+    DecodeOptions, DecodeWorkspace, ForwardOptions, Inputs, Outputs, decode, forward,
+};
 use tegula_kernels::gemm::reference::{gemm as product_in_f64, magnitudes};
 use tegula_kernels::rms_norm::reference::rms_norm as norm_in_f64;
-use tegula_kernels::{GemmOptions, gemm, rms_norm};
+use tegula_kernels::{GemmOptions, add_rms_norm, gemm, rms_norm};
+
+/// Whether it worked.
+pub type Done = Result<(), Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (device, bundle) = match &arguments[..] {
-        [device] => (device, None),
-        [device, bundle] => (device, Some(bundle)),
-        _ => {
-            eprintln!("usage: deploy DEVICE [BUNDLE], where DEVICE is host, cuda, or emulated:sm_90a");
-            return ExitCode::from(2);
-        }
+    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
+        eprintln!(
+            "usage: deploy DEVICE [BUNDLE] [--json FILE] [--within MICROSECONDS], where DEVICE is host, cuda, or emulated:sm_90a"
+        );
+        return ExitCode::from(2);
     };
-    match run(device, bundle.map(String::as_str)) {
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -40,19 +46,146 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(device: &str, bundle: Option<&str>) -> Result<(), Box<dyn Error>> {
+/// What the command line says.
+#[derive(Default)]
+pub struct Arguments {
+    /// The device's name.
+    pub device: String,
+    /// The bundle's path.
+    pub bundle: Option<String>,
+    /// Where the JSON goes.
+    pub json: Option<String>,
+    /// How long a first launch may take, in microseconds.
+    pub within: Option<f64>,
+}
+
+impl Arguments {
+    fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
+        let (mut parsed, mut places) = (Arguments::default(), Vec::new());
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--json" => parsed.json = Some(words.next()?),
+                "--within" => parsed.within = Some(words.next()?.parse().ok()?),
+                _ => places.push(word),
+            }
+        }
+        let mut places = places.into_iter();
+        (parsed.device, parsed.bundle) = (places.next()?, places.next());
+        places.next().is_none().then_some(parsed)
+    }
+}
+
+/// Runs everything.
+///
+/// # Errors
+/// What is wrong or missing.
+pub fn run(arguments: &Arguments) -> Done {
     // Emulation takes some thousand times as long.
-    let small = device.starts_with("emulated");
-    let device = tegula::device(device)?;
-    if let Some(path) = bundle {
+    let small = arguments.device.starts_with("emulated");
+    // Not `tegula::device`, which gives it a compiler in programs that have one.
+    let device = Device::open(&arguments.device)?;
+    let mut report = Report { within: arguments.within, ..Report::default() };
+    if let Some(path) = &arguments.bundle {
         let began = Instant::now();
         let bundle = Bundle::open(path)?;
-        println!("{path}: opened in {:.0} µs", began.elapsed().as_secs_f64() * 1e6);
+        report.opened = Some(microseconds(began));
+        println!("{path}: opened in {:.0} µs", microseconds(began));
         device.add_bundle(bundle);
     }
-    product(&device, if small { [128, 256, 128] } else { [256, 512, 1024] })?;
-    attention(&device, if small { 130 } else { 500 })?;
-    norm(&device, if small { 4 } else { 64 }, 4096)
+    // What the driver does once for a process is none of the kernels' time.
+    device.zeros::<bf16>(&[1 << 10])?.to_vec()?;
+    product(&mut report, "gemm", &device, if small { [64, 128, 576] } else { [256, 512, 1024] })?;
+    product(&mut report, "gemm of a row", &device, if small { [1, 64, 576] } else { [1, 4096, 4096] })?;
+    attention(&mut report, &device, if small { 130 } else { 500 })?;
+    decoding(&mut report, &device, if small { 200 } else { 4000 })?;
+    norm(&mut report, &device, if small { 4 } else { 64 }, 4096)?;
+    sum_and_norm(&mut report, &device, if small { 4 } else { 64 }, 4096)?;
+    report.finish(arguments.json.as_deref())
+}
+
+/// What was measured.
+#[derive(Default)]
+struct Report {
+    /// How long a first launch may take, in microseconds.
+    within: Option<f64>,
+    opened: Option<f64>,
+    rows: Vec<Row>,
+    faults: Vec<String>,
+}
+
+/// A function's times, in microseconds, and the largest error as a part of what it may be.
+struct Row {
+    name: &'static str,
+    first: f64,
+    first_done: f64,
+    second: f64,
+    error: f64,
+}
+
+impl Report {
+    /// Launches twice, says how long both took, and compares with f64: element i may be off by `bound(i)`.
+    fn add(
+        &mut self,
+        name: &'static str,
+        device: &Device,
+        out: &mut Tensor<bf16>,
+        expected: &[f64],
+        bound: impl Fn(usize) -> f64,
+        mut launch: impl FnMut(&mut Tensor<bf16>, &Stream) -> Result<(), tegula_kernels::Error>,
+    ) -> Done {
+        let stream = device.stream();
+        stream.synchronize()?;
+        let began = Instant::now();
+        launch(out, &stream)?;
+        let first = microseconds(began);
+        stream.synchronize()?;
+        let first_done = microseconds(began);
+        let error = out
+            .to_vec()?
+            .iter()
+            .zip(expected)
+            .enumerate()
+            .map(|(i, (&is, &should))| (is.to_f64() - should).abs() / bound(i))
+            .fold(0.0, |a: f64, b| if b.is_nan() { f64::INFINITY } else { a.max(b) });
+        let began = Instant::now();
+        launch(out, &stream)?;
+        let second = microseconds(began);
+        stream.synchronize()?;
+        println!(
+            "{name}: first launch {first:.0} µs, done after {first_done:.0} µs; second {second:.0} µs; error {error:.2} of the bound"
+        );
+        if error > 1.0 {
+            self.faults.push(format!("{name} is wrong"));
+        }
+        if self.within.is_some_and(|within| first > within) {
+            self.faults.push(format!("the first launch of {name} took {first:.0} µs"));
+        }
+        self.rows.push(Row { name, first, first_done, second, error });
+        Ok(())
+    }
+
+    /// Writes the JSON file, and fails if anything was wrong or late.
+    fn finish(self, json: Option<&str>) -> Done {
+        if let Some(path) = json {
+            let opened = self.opened.map_or("null".to_owned(), |time| format!("{time:.1}"));
+            let mut text = format!("{{\"bundle_opened_us\": {opened}, \"launches\": [");
+            for (number, Row { name, first, first_done, second, error }) in self.rows.iter().enumerate() {
+                let comma = if number == 0 { "" } else { "," };
+                write!(
+                    text,
+                    "{comma}\n  {{\"name\": \"{name}\", \"first_us\": {first:.1}, \"first_done_us\": {first_done:.1}, \
+                     \"second_us\": {second:.1}, \"error_of_bound\": {error:.3}}}"
+                )?;
+            }
+            text.push_str("\n]}\n");
+            std::fs::write(path, text)?;
+        }
+        if self.faults.is_empty() { Ok(()) } else { Err(self.faults.join("; ").into()) }
+    }
+}
+
+fn microseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
 }
 
 /// Numbers between −1 and 1 in bf16, and the same in f64.
@@ -68,51 +201,21 @@ fn numbers(device: &Device, shape: &[usize], seed: u64) -> Result<(Tensor<bf16>,
     Ok((device.from_slice(&values, shape)?, exact))
 }
 
-/// Launches, says how long the first launch took, and compares with f64: element i may be off by `bound(i)`.
-fn first_launch(
-    name: &str,
-    device: &Device,
-    out: &mut Tensor<bf16>,
-    expected: &[f64],
-    bound: impl Fn(usize) -> f64,
-    launch: impl FnOnce(&mut Tensor<bf16>, &Stream) -> Result<(), tegula_kernels::Error>,
-) -> Result<(), Box<dyn Error>> {
-    let stream = device.stream();
-    let began = Instant::now();
-    launch(out, &stream)?;
-    let submitted = began.elapsed();
-    stream.synchronize()?;
-    let done = began.elapsed();
-    let worst = out
-        .to_vec()?
-        .iter()
-        .zip(expected)
-        .enumerate()
-        .map(|(i, (&is, &should))| (is.to_f64() - should).abs() / bound(i))
-        .fold(0.0, |a: f64, b| if b.is_nan() { f64::INFINITY } else { a.max(b) });
-    println!(
-        "{name}: launched in {:.0} µs, done after {:.0} µs; error {worst:.2} of the bound",
-        submitted.as_secs_f64() * 1e6,
-        done.as_secs_f64() * 1e6
-    );
-    if worst <= 1.0 { Ok(()) } else { Err(format!("{name} is wrong").into()) }
-}
-
 /// Half a unit in the last place of bf16, relative.
 const ROUNDING: f64 = 1.0 / 256.0;
 
-fn product(device: &Device, [m, n, k]: [usize; 3]) -> Result<(), Box<dyn Error>> {
+fn product(report: &mut Report, name: &'static str, device: &Device, [m, n, k]: [usize; 3]) -> Done {
     let ((x, xs), (w, ws)) = (numbers(device, &[m, k], 1)?, numbers(device, &[n, k], 2)?);
     let (expected, sums) = (product_in_f64(&xs, &ws, [m, n, k]), magnitudes(&xs, &ws, [m, n, k]));
     let mut y = device.zeros::<bf16>(&[m, n])?;
     // The result's rounding, and those of the sum in f32.
     let bound = |i: usize| ROUNDING * expected[i].abs() + sums[i] * k as f64 * f64::from(f32::EPSILON);
-    first_launch("gemm", device, &mut y, &expected, bound, |y, stream| {
+    report.add(name, device, &mut y, &expected, bound, |y, stream| {
         gemm(&x, &w, y, GemmOptions::default(), stream)
     })
 }
 
-fn attention(device: &Device, length: usize) -> Result<(), Box<dyn Error>> {
+fn attention(report: &mut Report, device: &Device, length: usize) -> Done {
     let (heads, kv_heads, head_dim) = (2, 1, 128);
     let problem = Problem {
         batch: 1,
@@ -133,17 +236,64 @@ fn attention(device: &Device, length: usize) -> Result<(), Box<dyn Error>> {
     // Weights and result are rounded to bf16, and no value is above 1; scores in f32 add little.
     let bound = |i: usize| ROUNDING * (1.0 + expected[i].abs());
     let options = ForwardOptions { causal: true, ..ForwardOptions::default() };
-    first_launch("attention", device, &mut out, &expected, bound, |out, stream| {
+    report.add("attention", device, &mut out, &expected, bound, |out, stream| {
         forward(Inputs::new(q.view(), k.view(), v.view()), Outputs::new(out.view_mut()), &options, stream)
     })
 }
 
-fn norm(device: &Device, rows: usize, cols: usize) -> Result<(), Box<dyn Error>> {
+fn norm(report: &mut Report, device: &Device, rows: usize, cols: usize) -> Done {
     let ((x, xs), (weight, ws)) = (numbers(device, &[rows, cols], 6)?, numbers(device, &[cols], 7)?);
     let expected = norm_in_f64(&xs, &ws, 1e-6);
     let mut y = device.zeros::<bf16>(&[rows, cols])?;
     let bound = |i: usize| ROUNDING * expected[i].abs() + 1e-6;
-    first_launch("rms_norm", device, &mut y, &expected, bound, |y, stream| {
-        rms_norm(&x, &weight, y, 1e-6, stream)
+    report
+        .add("rms_norm", device, &mut y, &expected, bound, |y, stream| rms_norm(&x, &weight, y, 1e-6, stream))
+}
+
+fn sum_and_norm(report: &mut Report, device: &Device, rows: usize, cols: usize) -> Done {
+    let ((x, xs), (weight, ws)) = (numbers(device, &[rows, cols], 8)?, numbers(device, &[cols], 9)?);
+    // Each launch changes its own.
+    let (one, rs) = numbers(device, &[rows, cols], 10)?;
+    let mut residuals = [one, numbers(device, &[rows, cols], 10)?.0];
+    let mut turns = residuals.iter_mut();
+    let (sums, expected) = sum_and_norm_in_f64::<bf16>(&xs, &rs, &ws, 1e-6);
+    let mut y = device.zeros::<bf16>(&[rows, cols])?;
+    let bound = |i: usize| ROUNDING * expected[i].abs() + 1e-6;
+    report.add("add_rms_norm", device, &mut y, &expected, bound, |y, stream| {
+        add_rms_norm(&x, turns.next().expect("two launches"), &weight, y, 1e-6, stream)
+    })?;
+    let stored = residuals[0].to_vec()?;
+    let same = stored.iter().zip(&sums).all(|(is, &should)| is.to_f64() == should);
+    if same { Ok(()) } else { Err("the sum of add_rms_norm is wrong".into()) }
+}
+
+/// One query for each of four sequences, over caches that are filled to different lengths.
+fn decoding(report: &mut Report, device: &Device, capacity: usize) -> Done {
+    let (batch, heads, kv_heads, head_dim) = (4, 8, 2, 128);
+    let lengths: Vec<i32> = (1..=batch).map(|part| (capacity * part / batch) as i32).collect();
+    let problem = Problem {
+        batch,
+        queries: 1,
+        keys: capacity,
+        heads,
+        kv_heads,
+        head_dim,
+        value_dim: head_dim,
+        causal: true,
+        kv_len: Some(lengths.clone()),
+        ..Problem::default()
+    };
+    let (q, qs) = numbers(device, &[batch, 1, heads, head_dim], 11)?;
+    let (k, ks) = numbers(device, &[batch, capacity, kv_heads, head_dim], 12)?;
+    let (v, vs) = numbers(device, &[batch, capacity, kv_heads, head_dim], 13)?;
+    let expected = attention_in_f64(&problem, &qs, &ks, &vs).out;
+    let kv_len = device.from_slice(&lengths, &[batch])?;
+    let mut workspace = DecodeWorkspace::new();
+    workspace.reserve_for(device, batch, 1, capacity, heads, head_dim)?;
+    let mut out = device.zeros::<bf16>(&[batch, 1, heads, head_dim])?;
+    let bound = |i: usize| ROUNDING * (1.0 + expected[i].abs());
+    report.add("attention of a query", device, &mut out, &expected, bound, |out, stream| {
+        let (inputs, outputs) = (Inputs::new(&q, &k, &v), Outputs::new(out.view_mut()));
+        decode(inputs, &kv_len, outputs, &DecodeOptions::default(), &mut workspace, stream)
     })
 }

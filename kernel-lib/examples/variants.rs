@@ -11,7 +11,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use tegula_kernels::registry::{all_kernels, with_usual_facts};
+use tegula_kernels::registry::{Variant, all_kernels, with_usual_facts};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (number, variant) in chosen.enumerate() {
             let line = line(&variant.types, &variant.config);
             match &folder {
-                None => println!("{line}{}", if variant.host_only { " (host only)" } else { "" }),
+                None => println!("{line}{}", note(variant)),
                 Some(folder) => {
                     let path = Path::new(folder).join(format!("{}.{number}.tile", entry.name));
                     std::fs::create_dir_all(folder)?;
@@ -37,4 +37,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+fn note(variant: &Variant) -> &'static str {
+    match (variant.host_only, variant.served) {
+        (true, _) => " (host only)",
+        (false, true) => " (served)",
+        (false, false) => "",
+    }
 }

@@ -24,6 +24,8 @@ pub struct Variant {
     pub config: String,
     /// Is the config for the host device only? Its tiles are larger than what the threads of a CTA hold in registers, so there is no point in compiling it.
     pub host_only: bool,
+    /// Does a heuristic choose it on an H200, for shapes that models have? Then it belongs into a bundle for such GPUs; others are for tuning, or other devices.
+    pub served: bool,
     stage: Box<dyn Fn() -> Result<Kernel, Diagnostics> + Send + Sync>,
 }
 
@@ -34,17 +36,26 @@ impl Variant {
         config: impl std::fmt::Debug,
         stage: impl Fn() -> Result<Kernel, Diagnostics> + Send + Sync + 'static,
     ) -> Variant {
-        Variant {
-            types: types.into(),
-            config: format!("{config:?}"),
-            host_only: false,
-            stage: Box::new(stage),
-        }
+        Variant::of(types, format!("{config:?}"), stage)
+    }
+
+    /// The same with the config's text.
+    pub fn of(
+        types: impl Into<String>,
+        config: String,
+        stage: impl Fn() -> Result<Kernel, Diagnostics> + Send + Sync + 'static,
+    ) -> Variant {
+        Variant { types: types.into(), config, host_only: false, served: true, stage: Box::new(stage) }
     }
 
     /// Says whether the config is for the host device only.
     pub fn host_only(self, host_only: bool) -> Variant {
-        Variant { host_only, ..self }
+        Variant { host_only, served: self.served && !host_only, ..self }
+    }
+
+    /// Says whether it is what a heuristic chooses on an H200.
+    pub fn served(self, served: bool) -> Variant {
+        Variant { served, ..self }
     }
 
     /// Builds the kernel, without facts of arguments.

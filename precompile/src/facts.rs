@@ -18,8 +18,13 @@ pub enum FactSet {
     /// Addresses are multiples of 16 bytes; the last axis has stride 1, the other strides are multiples of 16 elements; views have less than 2 GB; a tensor map can describe
     /// them. The last extent is a multiple of 16, but of vectors of integers (positions, ids), which have an element a row.
     Usual,
+    /// As `Usual`, but nothing of the extents of vectors: of a scale a row there are as many as rows.
+    Counted,
     /// As `Usual`, of any size: for tables and caches of 2 GB and more.
     Large,
+    /// Views that are read have aligned addresses and rows of consecutive elements, and a tensor map can describe them; nothing of those that are written to, nor of
+    /// extents: what Hopper's products and attention ask of their operands before they are chosen.
+    Mapped,
     /// Nothing: every launch has them.
     None,
 }
@@ -34,6 +39,7 @@ impl FactSet {
             let ty = kernel.ty(kernel.params[index].value);
             kernel.params[index].facts = match ty {
                 _ if self == FactSet::None => ParamFacts::default(),
+                Type::View(view) if self == FactSet::Mapped => FactSet::mapped(view),
                 Type::View(view) => self.of_view(view),
                 Type::Tile(t) if t.elem.pointee().is_some() => {
                     ParamFacts { align: 16, ..ParamFacts::default() }
@@ -44,10 +50,25 @@ impl FactSet {
         kernel
     }
 
+    fn mapped(view: ViewType) -> ParamFacts {
+        let bytes = view.elem.size_of().map_or(1, |bytes| bytes as u32);
+        let rank = u32::from(view.rank);
+        if view.mutable || !(1..=TENSOR_MAP_RANK as u32).contains(&rank) {
+            return ParamFacts::default();
+        }
+        ParamFacts {
+            align: 16,
+            unit_stride: Some(view.rank - 1),
+            stride_divisible: (1..=rank).map(|axis| if axis == rank { 1 } else { 16 / bytes }).collect(),
+            tensor_map: true,
+            ..ParamFacts::default()
+        }
+    }
+
     fn of_view(self, view: ViewType) -> ParamFacts {
         let rank = u32::from(view.rank);
         let last = rank.saturating_sub(1);
-        let counts_rows = rank == 1 && view.elem.is_int();
+        let counts_rows = rank == 1 && (view.elem.is_int() || self == FactSet::Counted);
         let divisible = |axis: u32| self == FactSet::Full || axis == last && !counts_rows;
         let small = self != FactSet::Large;
         ParamFacts {
@@ -81,9 +102,13 @@ mod tests {
 
     #[test]
     fn sets_from_the_strongest_to_the_weakest() {
-        let [full, usual, large, none] =
-            [FactSet::Full, FactSet::Usual, FactSet::Large, FactSet::None].map(facts);
+        assert!(imply(&facts(FactSet::Usual), &facts(FactSet::Counted)));
+        assert_eq!(facts(FactSet::Counted)[2].dim_divisible[..], [1]);
+        let [full, usual, large, mapped, none] =
+            [FactSet::Full, FactSet::Usual, FactSet::Large, FactSet::Mapped, FactSet::None].map(facts);
         assert!(imply(&full, &usual) && imply(&usual, &large) && imply(&large, &none));
+        assert!(imply(&large, &mapped) && imply(&mapped, &none) && !imply(&mapped, &large));
+        assert_eq!(mapped[0].stride_divisible[..], [8, 8, 1], "16 bytes of bf16");
         assert!(!imply(&usual, &full) && !imply(&large, &usual) && !imply(&none, &large));
         assert_eq!(usual[0].dim_divisible[..], [1, 1, 16]);
         assert_eq!((&usual[1].dim_divisible[..], &usual[2].dim_divisible[..]), (&[1][..], &[16][..]));

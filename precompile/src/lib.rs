@@ -9,6 +9,8 @@
 //! write_file("kernels.tegula".as_ref(), &plan.run(&compiler, None, &|_| ())?.bundle)?;
 //! ```
 //!
+//! In a `build.rs`, [`build_script`] does the same, and without a compiler takes a bundle that lies with the sources.
+//!
 //! For the kernel library, a [`Manifest`] selects from its registry; the programme `tegula-precompile` (feature `jit`) reads one and writes the bundle.
 //!
 //! **What a launch finds.** It is looked for by the tile IR that the launch stages: types, meta-parameters and hints have to be those of a kernel in the plan. Of its variants the
@@ -17,10 +19,12 @@
 mod facts;
 mod manifest;
 mod plan;
+mod script;
 mod table;
 
 pub use facts::FactSet;
 pub use manifest::{Manifest, Selection};
 pub use plan::{CodeKind, Error, Failure, Outcome, Plan, Progress, Row};
+pub use script::{Script, UPDATE, build_script};
 pub use table::table;
 pub use tegula_bundle::{Bundle, write_file};

@@ -11,17 +11,21 @@
 //! [[kernels]]                                # of the kernel library, by the names of its registry
 //! name = "rms_norm"
 //! types = ["bf16, bf16"]                     # optional: only these element types; "bf16*" is all that begin so
-//! configs = ["num_warps: 8"]                 # optional: only configs whose text contains one of these
+//! configs = ["num_warps: 8"]                 # optional: only configs whose text contains one of these; "a*b": a, and b behind it
+//! served = true                              # optional: only what heuristics choose on an H200 for models that are served
+//! facts = ["usual"]                          # optional: other sets of facts than those above
+//! targets = ["sm_90a"]                       # optional: only for these of the targets
 //! ```
 //!
-//! `name = "*"` means every kernel. A line that selects nothing is an error: it is a mistake in a name.
+//! `name = "*"` means every kernel, and `name = "gemm*"` all that begin so. A variant that several lines select is as the last of them says. A line that selects nothing is
+//! an error: it is a mistake in a name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use tegula_bundle::Label;
-use tegula_kernels::registry::Entry;
+use tegula_kernels::registry::{Entry, Variant};
 
 use crate::facts::FactSet;
 use crate::plan::{CodeKind, Error, Plan};
@@ -49,25 +53,47 @@ fn default_facts() -> Vec<FactSet> {
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
-    /// Its name in the registry, or `*`.
+    /// Its name in the registry, or a beginning of names with a `*` behind.
     pub name: String,
     /// Element types, or their beginnings with a `*` behind; all, if absent.
     pub types: Option<Vec<String>>,
     /// Parts of configs; all, if absent.
     pub configs: Option<Vec<String>>,
+    /// Only what heuristics choose for models that are served?
+    #[serde(default)]
+    pub served: bool,
+    /// The sets of facts, instead of the manifest's.
+    pub facts: Option<Vec<FactSet>>,
+    /// For which of the manifest's targets; all, if absent.
+    pub targets: Option<Vec<String>>,
+}
+
+/// Does the text contain these parts, between which a `*` stands, one behind the other?
+fn contains_all(text: &str, parts: &str) -> bool {
+    let mut rest = Some(text);
+    for part in parts.split('*') {
+        rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, behind)| behind);
+    }
+    rest.is_some()
+}
+
+/// Does a pattern, whose end may be a `*`, mean this word?
+fn means(pattern: &str, word: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => word.starts_with(beginning),
+        None => pattern == word,
+    }
 }
 
 impl Selection {
-    fn takes(&self, name: &str, types: &str, config: &str) -> bool {
+    fn takes(&self, name: &str, variant: &Variant) -> bool {
         let any = |of: &Option<Vec<String>>, test: &dyn Fn(&str) -> bool| {
             of.as_ref().is_none_or(|all| all.iter().any(|x| test(x)))
         };
-        (self.name == "*" || self.name == name)
-            && any(&self.types, &|wanted| match wanted.strip_suffix('*') {
-                Some(beginning) => types.starts_with(beginning),
-                None => wanted == types,
-            })
-            && any(&self.configs, &|part| config.contains(part))
+        means(&self.name, name)
+            && (variant.served || !self.served)
+            && any(&self.types, &|wanted| means(wanted, &variant.types))
+            && any(&self.configs, &|parts| contains_all(&variant.config, parts))
     }
 }
 
@@ -93,6 +119,11 @@ impl Manifest {
                 "`facts` is empty: `none` is the set that serves every launch".to_owned(),
             ));
         }
+        for target in self.kernels.iter().filter_map(|selection| selection.targets.as_ref()).flatten() {
+            if !self.targets.contains_key(target) {
+                return Err(Error::Manifest(format!("{target:?} is none of the manifest's `targets`")));
+            }
+        }
         let mut taken = vec![false; self.kernels.len()];
         let mut plan = Plan::new().facts(&self.facts);
         for (target, &code) in &self.targets {
@@ -100,16 +131,18 @@ impl Manifest {
         }
         for entry in registry {
             for variant in entry.variants.iter().filter(|variant| !variant.host_only) {
-                let mut wanted = false;
+                let mut wanted = None;
                 for (selection, taken) in self.kernels.iter().zip(&mut taken) {
-                    let takes = selection.takes(entry.name, &variant.types, &variant.config);
-                    *taken |= takes;
-                    wanted |= takes;
+                    if selection.takes(entry.name, variant) {
+                        *taken = true;
+                        wanted = Some(selection);
+                    }
                 }
-                if wanted {
+                if let Some(selection) = wanted {
                     let (types, config) = (variant.types.clone(), variant.config.clone());
                     let label = Label { name: entry.name.to_owned(), types, config };
                     plan.add(label, move || variant.stage().map_err(|e| e.to_string()));
+                    plan.restrict(selection.facts.clone(), selection.targets.clone());
                 }
             }
         }
@@ -117,7 +150,7 @@ impl Manifest {
             None => Ok(plan),
             Some(index) => {
                 let names: Vec<&str> = registry.iter().map(|entry| entry.name).collect();
-                let Selection { name, types, configs } = &self.kernels[index];
+                let Selection { name, types, configs, .. } = &self.kernels[index];
                 Err(Error::Manifest(format!(
                     "kernels[{index}] (name {name:?}, types {types:?}, configs {configs:?}) selects nothing; kernels are {}",
                     names.join(", ")

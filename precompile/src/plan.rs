@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use tegula_bundle::{Builder, Bundle, Label, SourceHash, without_locations};
+use tegula_bundle::{Builder, Bundle, Image, Label, SourceHash, without_locations};
 use tegula_ir::artifact::{CompiledKernel, Compiler, ResourceReport};
 use tegula_ir::kernel::{Kernel, ParamFacts};
 
@@ -31,10 +31,20 @@ pub enum CodeKind {
 
 type StageFn<'a> = Box<dyn Fn() -> Result<Kernel, String> + Send + Sync + 'a>;
 
+/// A kernel to compile.
+struct Item<'a> {
+    label: Label,
+    stage: StageFn<'a>,
+    /// The sets of facts, if they are not the plan's.
+    facts: Option<Vec<FactSet>>,
+    /// The targets, if they are not all of the plan's.
+    targets: Option<Vec<String>>,
+}
+
 /// What to compile.
 #[derive(Default)]
 pub struct Plan<'a> {
-    kernels: Vec<(Label, StageFn<'a>)>,
+    kernels: Vec<Item<'a>>,
     targets: Vec<(String, CodeKind)>,
     facts: Vec<FactSet>,
 }
@@ -73,7 +83,14 @@ impl<'a> Plan<'a> {
 
     /// As [`Plan::kernel`].
     pub fn add(&mut self, label: Label, stage: impl Fn() -> Result<Kernel, String> + Send + Sync + 'a) {
-        self.kernels.push((label, Box::new(stage)));
+        self.kernels.push(Item { label, stage: Box::new(stage), facts: None, targets: None });
+    }
+
+    /// The kernel that was added last is compiled under these sets of facts, and for those of the plan's targets that are named; `None`: as all others.
+    pub fn restrict(&mut self, facts: Option<Vec<FactSet>>, targets: Option<Vec<String>>) {
+        if let Some(item) = self.kernels.last_mut() {
+            (item.facts, item.targets) = (facts, targets);
+        }
     }
 
     /// The number of kernels.
@@ -148,19 +165,37 @@ impl<'a> Plan<'a> {
         Ok(Outcome { bundle: builder.finish(), rows, failures })
     }
 
+    /// What of the plan a bundle does not have, by names: its kernels as they are now, under these facts, for these targets. By which version of the compiler they were
+    /// compiled does not matter.
+    ///
+    /// # Errors
+    /// If a kernel cannot be staged.
+    pub fn missing_in(&self, bundle: &Bundle) -> Result<Vec<String>, Error> {
+        let absent = |job: &Job| job.find(bundle, None).is_none();
+        let all = self.jobs()?;
+        Ok(all
+            .iter()
+            .filter(|job| absent(job))
+            .map(|job| format!("{} for {}", name(&job.labels[0]), job.target))
+            .collect())
+    }
+
     /// Everything that is to be compiled, each once: different configs can give the same kernel, and kernels without views have the same facts in every set.
     fn jobs(&self) -> Result<Vec<Job>, Error> {
         type Key = (SourceHash, Vec<u8>, usize);
         let mut jobs: BTreeMap<Key, Job> = BTreeMap::new();
-        let staged: Vec<_> = self.kernels.par_iter().map(|(label, stage)| (label, stage())).collect();
-        for (label, staged) in staged {
+        let staged: Vec<_> = self.kernels.par_iter().map(|item| (item, (item.stage)())).collect();
+        for (Item { label, facts, targets, .. }, staged) in staged {
             let kernel = staged.map_err(|message| Error::Stage { kernel: name(label), message })?;
             let kernel = without_locations(kernel);
             let source = SourceHash::of(&FactSet::None.apply(kernel.clone()));
-            for &set in &self.facts {
+            for &set in facts.as_ref().unwrap_or(&self.facts) {
                 let kernel = set.apply(kernel.clone());
                 let facts = format!("{:?}", facts_of(&kernel)).into_bytes();
                 for (index, (target, code)) in self.targets.iter().enumerate() {
+                    if targets.as_ref().is_some_and(|targets| !targets.contains(target)) {
+                        continue;
+                    }
                     let job = jobs.entry((source, facts.clone(), index)).or_insert_with(|| Job {
                         labels: Vec::new(),
                         source,
@@ -218,17 +253,21 @@ impl Job {
 
     /// What an earlier run made of the same.
     fn reuse(&self, bundle: &Bundle, compiler: &str) -> Option<CompiledKernel> {
+        bundle.complete(&self.find(bundle, Some(compiler))?).ok()
+    }
+
+    /// The same in a bundle: of a version of the compiler, or of any.
+    fn find(&self, bundle: &Bundle, compiler: Option<&str>) -> Option<Image> {
         // A bundle that is damaged is one that nothing is taken from.
         let record = bundle.find(&self.source).ok()??;
         let facts = facts_of(&self.kernel);
-        let variant = record.variants.iter().find(|variant| variant.facts == facts)?;
-        let image =
-            variant.images.iter().find(|image| image.target == self.target && image.compiler == compiler)?;
-        let (cubin, ptx) = (self.code != CodeKind::Ptx, self.code != CodeKind::Cubin);
-        if (image.cubin.is_some(), image.ptx.is_some()) != (cubin, ptx) {
-            return None;
-        }
-        bundle.complete(image).ok()
+        let variant = record.variants.into_iter().find(|variant| variant.facts == facts)?;
+        let kinds = (self.code != CodeKind::Ptx, self.code != CodeKind::Cubin);
+        variant.images.into_iter().find(|image| {
+            image.target == self.target
+                && compiler.is_none_or(|version| image.compiler == version)
+                && (image.cubin.is_some(), image.ptx.is_some()) == kinds
+        })
     }
 }
 
@@ -324,4 +363,18 @@ pub enum Error {
     /// The manifest is wrong.
     #[error("{0}")]
     Manifest(String),
+    /// The compiler refused a kernel.
+    #[error("kernel {} was refused for {}: {}", name(&.0.label), .0.target, .0.message)]
+    Refused(Box<Failure>),
+    /// There is no compiler, and a bundle in the sources that has not everything.
+    #[error(
+        "there is no compiler in this build (feature `jit` of tegula-precompile), and {} is out of date: it does not have {missing}. \
+         Build once with a compiler and {}=1", bundle.display(), crate::script::UPDATE
+    )]
+    OutOfDate {
+        /// The bundle.
+        bundle: std::path::PathBuf,
+        /// What it does not have.
+        missing: String,
+    },
 }

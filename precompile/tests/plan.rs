@@ -1,10 +1,11 @@
 //! Plans run with a compiler that writes down what it is given: what is compiled, what is taken from an earlier bundle, and that launches of the kernel library find what the
 //! registry's kernels were compiled to.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+mod scribe;
 
-use tegula::ir::artifact::{CompileError, CompiledKernel, Compiler};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use tegula::ir::kernel::Kernel;
 use tegula::ir::types::{Elem, Type};
 use tegula::prelude::bf16;
@@ -12,39 +13,7 @@ use tegula::runtime::bundle::{SourceHash, facts::imply};
 use tegula::runtime::{Bundle, Device};
 use tegula_precompile::{CodeKind, Error, FactSet, Manifest, Outcome, Plan, table};
 
-/// Code is the kernel's text. Refuses kernels that are called `refused`.
-#[derive(Default)]
-struct Scribe {
-    version: &'static str,
-    count: AtomicUsize,
-    kernels: Mutex<Vec<Kernel>>,
-}
-
-impl Compiler for Scribe {
-    fn compile(&self, kernel: &Kernel, target: &str) -> Result<CompiledKernel, CompileError> {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        self.kernels.lock().unwrap().push(kernel.clone());
-        if kernel.name == "refused" {
-            return Err(CompileError { kernel: kernel.name.clone(), message: "no".to_owned() });
-        }
-        Ok(CompiledKernel {
-            entry: kernel.name.clone(),
-            target: target.to_owned(),
-            ptx: format!("{kernel}\n{}\n{target}", self.version),
-            cubin: Some(format!("cubin {kernel} {target}").into_bytes()),
-            threads: 128,
-            shared_bytes: 0,
-            cluster: 1,
-            dependent_launch: false,
-            abi: Vec::new(),
-            report: None,
-        })
-    }
-
-    fn version(&self) -> &str {
-        self.version
-    }
-}
+use scribe::Scribe;
 
 fn kernel(name: &str, warps: u32) -> Result<Kernel, String> {
     let mut kernel = Kernel::new(name);
@@ -152,7 +121,21 @@ fn manifests_select_from_the_registry() {
     let bf16 = count("[[kernels]]\nname = \"rms_norm\"\ntypes = [\"bf16*\"]").unwrap();
     assert!(some < bf16 && bf16 < norms, "{some} {bf16} {norms}");
     assert!(0 < some && some < norms && norms < all, "{some} {norms} {all}");
+    let two =
+        |parts: &str| count(&format!("[[kernels]]\nname = \"rms_norm\"\nconfigs = [\"{parts}\"]")).unwrap();
+    assert_eq!(
+        two("rows: 1,*num_warps: 8"),
+        count("[[kernels]]\nname = \"rms_norm\"\nconfigs = [\"num_warps: 8\"]").unwrap()
+    );
+    assert!(two("block: 4096*num_warps: 8") < two("num_warps: 8*") + 1);
+    let begin = count("[[kernels]]\nname = \"rms*\"").unwrap();
+    let served = count("[[kernels]]\nname = \"*\"\nserved = true").unwrap();
+    assert!(begin == norms && norms < served && served < all, "{begin} {norms} {served} {all}");
     let error = |text: &str| count(text).unwrap_err().to_string();
+    assert!(
+        error("[[kernels]]\nname = \"*\"\ntargets = [\"sm_70\"]").contains("\"sm_70\" is none of"),
+        "a target that the manifest does not have"
+    );
     assert!(error("[[kernels]]\nname = \"rmsnorm\"").contains("selects nothing; kernels are"));
     assert!(error("[[kernels]]\nname = \"*\"\ntype = 3").contains("unknown field `type`"));
 }

@@ -48,6 +48,7 @@ impl Device {
         let properties = Properties {
             name: "testing".to_owned(),
             target: Some("sm_90a".to_owned()),
+            multiprocessors: 132, // an H200's
             ..Properties::default()
         };
         let (next_stream, next_address) = (AtomicU64::new(0), AtomicU64::new(ALIGNMENT));

@@ -13,6 +13,8 @@ use crate::workspace::display;
 pub struct Artifact {
     target: Target,
     executable: Option<PathBuf>,
+    #[serde(default)]
+    filenames: Vec<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -46,6 +48,15 @@ pub fn executable<'a>(artifacts: &'a [Artifact], kind: &str, name: &str) -> Opti
         .find_map(|artifact| artifact.executable.as_deref())
 }
 
+/// The shared library of a package's library target.
+pub fn shared_library<'a>(artifacts: &'a [Artifact], name: &str) -> Option<&'a Path> {
+    let is_it = |target: &Target| target.name == name && target.kind.iter().any(|k| k == "cdylib");
+    let mut files = artifacts.iter().filter(|artifact| is_it(&artifact.target)).flat_map(|a| &a.filenames);
+    files
+        .find(|file| file.extension().is_some_and(|e| e == std::env::consts::DLL_EXTENSION))
+        .map(PathBuf::as_path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +65,7 @@ mod tests {
     fn the_executable_is_read_from_cargos_messages() {
         let messages = r#"{"reason":"compiler-artifact","target":{"name":"tegula","kind":["lib"]},"executable":null}
 {"reason":"build-script-executed","package_id":"x"}
+{"reason":"compiler-artifact","target":{"name":"rt","kind":["cdylib","rlib"]},"filenames":["t/librt.rlib","t/librt.so"],"executable":null}
 {"reason":"compiler-artifact","target":{"name":"gpu","kind":["bench"]},"executable":"t/gpu-34"}
 {"reason":"compiler-artifact","target":{"name":"gpu","kind":["test"]},"executable":"t/gpu-12"}
 {"reason":"build-finished","success":true}
@@ -62,5 +74,7 @@ mod tests {
         assert_eq!(executable(&artifacts, "test", "gpu"), Some(Path::new("t/gpu-12")));
         assert_eq!(executable(&artifacts, "bench", "gpu"), Some(Path::new("t/gpu-34")));
         assert_eq!(executable(&artifacts, "test", "tegula"), None);
+        assert_eq!(shared_library(&artifacts, "rt"), Some(Path::new("t/librt.so")));
+        assert_eq!(shared_library(&artifacts, "gpu"), None);
     }
 }

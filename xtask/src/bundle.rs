@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::built::{self, Artifact, executable};
+use crate::kernels;
 use crate::machine::Machine;
 use crate::setup::{self, Scope};
 use crate::workspace::{Workspace, run};
@@ -38,6 +39,20 @@ const CONTENTS: &[Item] = &[
     Item::Copy { from: "benches/gpu/attention_peers.py", to: "attention_peers.py" },
     // Kernels are compiled where they run, for the GPU that is there.
     Item::Tool("ptxas"),
+    // Those of bundles are not: programs without a compiler, and what they open.
+    Item::Program { package: "tegula-kernels", kind: Kind::DeployedExample, name: "deploy", to: "deploy" },
+    Item::Program { package: "tegula-cli", kind: Kind::DeployedBin, name: "tegula", to: "tegula" },
+    Item::Program {
+        package: "tegula-rt",
+        kind: Kind::SharedLibrary,
+        name: "tegula_rt",
+        to: "libtegula_rt.so",
+    },
+    Item::C { source: "capi/examples/scale.c", to: "scale" },
+    Item::Copy { from: "capi/examples/scale.py", to: "bin/scale.py" },
+    Item::Copy { from: "capi/examples/rms_norm.py", to: "bin/rms_norm.py" },
+    Item::Made { example: "own_kernel", to: "bin/scale.tegula" },
+    Item::Kernels { to: "bin/kernels.tegula" },
 ];
 
 /// What `run.sh` runs, in this order. `$OUT` is the folder of results.
@@ -58,6 +73,7 @@ const RUN: &[Run] = &[
     // `ATTENTION="--head-dim 128 --rounds 3" ./run.sh attention` for these only; needs PyTorch.
     Run { name: "attention", command: ATTENTION },
     Run { name: "tune", command: TUNE },
+    Run { name: "bundles", command: BUNDLES },
 ];
 
 /// Attention beside PyTorch's, or by itself where there is no PyTorch.
@@ -91,6 +107,18 @@ within 12 tegula-autotune compare "$work/exhaustive" "$work/records"
 exit $failed
 "#;
 
+/// Programs without a compiler run kernels from bundles: ours, one in C, and Python's with torch. First launches may take 2 ms: staging, search, checksum, the driver's loading of the
+/// module, and the launch itself.
+const BUNDLES: &str = r#"status=0
+TEGULA_PTXAS= deploy cuda bin/kernels.tegula --within 2000 --json "$OUT/deploy.json" || status=1
+deploy host || status=1
+scale cuda:0 bin/scale.tegula || status=1
+python3 bin/scale.py bin/libtegula_rt.so cuda:0 bin/scale.tegula || status=1
+python3 bin/rms_norm.py bin/libtegula_rt.so cuda:0 bin/kernels.tegula || status=1
+tegula bundle verify bin/kernels.tegula bin/scale.tegula || status=1
+exit $status
+"#;
+
 /// The largest archive that is still quickly carried to another machine.
 const LARGEST_ARCHIVE: u64 = 60_000_000;
 
@@ -104,6 +132,12 @@ enum Item {
     Tool(&'static str),
     /// A file or folder of the checkout, and its place in the archive.
     Copy { from: &'static str, to: &'static str },
+    /// A program in C, linked with `bin/libtegula_rt.so`, at `bin/TO`.
+    C { source: &'static str, to: &'static str },
+    /// What an example of `tegula-precompile` writes, which has the compiler in it.
+    Made { example: &'static str, to: &'static str },
+    /// The kernel library's bundle.
+    Kernels { to: &'static str },
 }
 
 /// Which of a package's targets a program is.
@@ -116,6 +150,19 @@ enum Kind {
     Bench,
     /// The tests inside of a library.
     UnitTests,
+    /// A binary or an example without a compiler in it.
+    DeployedBin,
+    DeployedExample,
+    /// What programs of other languages load; without a compiler in it.
+    SharedLibrary,
+}
+
+/// How cargo builds a kind: what is selected together shares its features, so what must not have LLVM in it is built apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Group {
+    WithCompiler,
+    UnitTests,
+    Deployed,
 }
 
 /// A line of `run.sh`.
@@ -186,6 +233,11 @@ fn listing(contents: &[Item], run: &[Run]) -> String {
             }
             Item::Tool(name) => writeln!(text, "bin/{name:<24} of CUDA"),
             Item::Copy { from, to } => writeln!(text, "{to:<28} {from}"),
+            Item::C { source, to } => writeln!(text, "bin/{to:<24} {source}"),
+            Item::Made { example, to } => {
+                writeln!(text, "{to:<28} what --example {example} of tegula-precompile writes")
+            }
+            Item::Kernels { to } => writeln!(text, "{to:<28} cargo xtask bundle-kernels"),
         };
     }
     for step in run {
@@ -198,11 +250,13 @@ impl Run {
     /// Does the command call a program of this name, or use a file of it?
     fn needs(&self, item: &Item) -> bool {
         let wanted = match item {
-            Item::Program { to, .. } | Item::Copy { to, .. } => to,
+            Item::Program { to, kind: Kind::SharedLibrary, .. } => &format!("bin/{to}"),
+            Item::Program { to, .. } | Item::C { to, .. } => *to,
+            Item::Copy { to, .. } | Item::Made { to, .. } | Item::Kernels { to } => *to,
             Item::Tool(_) => return true,
         };
         let part_of_word = |c: char| c.is_alphanumeric() || "-_./".contains(c);
-        self.command.split(|c| !part_of_word(c)).any(|word| word == *wanted)
+        self.command.split(|c| !part_of_word(c)).any(|word| word == wanted)
     }
 }
 
@@ -210,8 +264,12 @@ impl Run {
 fn add(workspace: &Workspace, item: &Item, programs: &[Artifact], folder: &Path) -> Result<()> {
     match *item {
         Item::Program { package, kind, name, to } => {
-            let built = executable(programs, kind.flag().trim_start_matches('-'), name)
-                .with_context(|| format!("cargo built no {} {name} of {package}", kind.flag()))?;
+            let built = match kind {
+                Kind::SharedLibrary => built::shared_library(programs, name),
+                _ => executable(programs, kind.flag().trim_start_matches('-'), name),
+            };
+            let built =
+                built.with_context(|| format!("cargo built no {} {name} of {package}", kind.flag()))?;
             let to = folder.join("bin").join(to);
             copy(built, &to)?;
             run(Command::new("strip").arg(&to))
@@ -224,28 +282,56 @@ fn add(workspace: &Workspace, item: &Item, programs: &[Artifact], folder: &Path)
         }
         Item::Copy { from, to } => copy(&workspace.root.join(from), &folder.join(to))
             .with_context(|| format!("cannot bundle {from}")),
+        Item::C { source, to } => compile_c(&workspace.root, source, &folder.join("bin"), to),
+        Item::Made { example, to } => {
+            let mut cargo = workspace.cargo();
+            cargo.args(["run", "--release", "--package", "tegula-precompile", "--features", "jit"]);
+            run(cargo.args(["--example", example, "--"]).arg(folder.join(to)))
+        }
+        Item::Kernels { to } => {
+            let made = kernels::build(workspace, &kernels::Args::default())?;
+            copy(&made, &folder.join(to))
+        }
     }
+}
+
+/// Compiles a program of C that finds the library beside itself.
+fn compile_c(root: &Path, source: &str, bin: &Path, to: &str) -> Result<()> {
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wl,-rpath,$ORIGIN", "-I"]);
+    compiler.args([root.join("capi/include"), root.join(source), bin.join("libtegula_rt.so")]);
+    run(compiler.arg("-o").arg(bin.join(to)))
 }
 
 /// Builds the programs in the release profile, as few selections as can be: cargo builds what they share for each selection of packages anew.
 /// Unit tests are one of their own, since `cargo build --lib` builds the library itself.
 fn build(workspace: &Workspace, contents: &[Item]) -> Result<Vec<Artifact>> {
     let mut programs = Vec::new();
-    for (command, unit_tests) in [(&["build"][..], false), (&["test", "--no-run"][..], true)] {
+    for group in [Group::WithCompiler, Group::UnitTests, Group::Deployed] {
         let mut cargo = workspace.cargo();
-        cargo.args(command).arg("--release");
+        match group {
+            Group::WithCompiler => cargo.arg("build"),
+            Group::UnitTests => cargo.args(["test", "--no-run"]),
+            Group::Deployed => cargo.args(["build", "--no-default-features"]),
+        };
+        cargo.arg("--release");
         let mut features = BTreeSet::new();
+        let mut is_empty = true;
         for item in contents {
             let Item::Program { package, kind, name, .. } = item else { continue };
-            if (*kind == Kind::UnitTests) != unit_tests {
+            if kind.group() != group {
                 continue;
             }
+            is_empty = false;
             cargo.args(["--package", package, kind.flag()]);
-            if unit_tests {
-                features.insert(format!("{package}/jit"));
-            } else {
-                cargo.arg(name);
+            match kind {
+                Kind::UnitTests => drop(features.insert(format!("{package}/jit"))),
+                Kind::SharedLibrary => {}
+                _ => drop(cargo.arg(name)),
             }
+        }
+        if is_empty {
+            continue;
         }
         for feature in features {
             cargo.args(["--features", &feature]);
@@ -259,11 +345,19 @@ fn build(workspace: &Workspace, contents: &[Item]) -> Result<Vec<Artifact>> {
 impl Kind {
     fn flag(self) -> &'static str {
         match self {
-            Kind::Bin => "--bin",
-            Kind::Example => "--example",
+            Kind::Bin | Kind::DeployedBin => "--bin",
+            Kind::Example | Kind::DeployedExample => "--example",
             Kind::Test => "--test",
             Kind::Bench => "--bench",
-            Kind::UnitTests => "--lib",
+            Kind::UnitTests | Kind::SharedLibrary => "--lib",
+        }
+    }
+
+    fn group(self) -> Group {
+        match self {
+            Kind::Bin | Kind::Example | Kind::Test | Kind::Bench => Group::WithCompiler,
+            Kind::UnitTests => Group::UnitTests,
+            Kind::DeployedBin | Kind::DeployedExample | Kind::SharedLibrary => Group::Deployed,
         }
     }
 }
@@ -398,12 +492,15 @@ mod tests {
     #[test]
     fn named_steps_bring_what_they_call() {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let (contents, steps) = select(CONTENTS, RUN, &names(&["tune", "runner"])).unwrap();
-        assert_eq!(steps.iter().map(|step| step.name).collect::<Vec<_>>(), ["runner", "tune"]);
+        let (contents, steps) = select(CONTENTS, RUN, &names(&["speaks", "runner"])).unwrap();
+        assert_eq!(steps.iter().map(|step| step.name).collect::<Vec<_>>(), ["runner", "speaks"]);
         let text = listing(&contents, &[]);
         let places: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
-        assert_eq!(places, ["bin/runner-tests", "bin/tegula-autotune", "bin/ptxas"]);
+        assert_eq!(places, ["bin/runner-tests", "bin/tegula-runner", "bin/ptxas"]);
         assert_eq!(select(CONTENTS, RUN, &[]).unwrap().0.len(), CONTENTS.len());
+        let (contents, _) = select(CONTENTS, RUN, &names(&["bundles"])).unwrap();
+        let programs: Vec<_> = contents.iter().filter(|i| matches!(i, Item::Program { .. })).collect();
+        assert!(programs.len() == 3 && contents.len() == 9, "{contents:#?}");
         let error = select(CONTENTS, RUN, &names(&["tune", "tunes"])).unwrap_err().to_string();
         assert!(error.contains("no step `tunes`") && error.contains("conformance, "), "{error}");
         for step in RUN {

@@ -14,7 +14,7 @@ use crate::workspace::{Workspace, run};
 const LARGEST_BUNDLE: u64 = 25_000_000;
 
 /// Options of `cargo xtask bundle-kernels`.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub struct Args {
     /// Where the bundle goes; `tegula-kernels.tegula` in cargo's target folder, if absent
     #[arg(short, long)]
@@ -27,6 +27,12 @@ pub struct Args {
 /// Runs `cargo xtask bundle-kernels`.
 pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::ensure(workspace, Scope::Everything)?;
+    build(workspace, args)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Compiles it, and says where it is.
+pub fn build(workspace: &Workspace, args: &Args) -> Result<PathBuf> {
     let output = args.output.clone().unwrap_or_else(|| workspace.target.join("tegula-kernels.tegula"));
     let mut command = workspace.cargo();
     command.args(["run", "--release", "--package", "tegula-precompile", "--features", "jit", "--"]);
@@ -43,5 +49,5 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let size = std::fs::metadata(&output)?.len();
     println!("{}: {:.1} MB", output.display(), size as f64 / 1e6);
     ensure!(size <= LARGEST_BUNDLE, "that is more than {} MB", LARGEST_BUNDLE / 1_000_000);
-    Ok(ExitCode::SUCCESS)
+    Ok(output)
 }

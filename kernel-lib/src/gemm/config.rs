@@ -299,21 +299,40 @@ impl Config {
         legal
     }
 
-    /// What the choice gives for the shapes that [`shapes`] lists.
+    /// What the choice gives for the shapes that [`shapes`] lists, and what belongs into a bundle ([`Config::served`]).
     pub fn space(form: Form, class: Class) -> Vec<Config> {
-        let mut space: Vec<Config> = Vec::new();
-        for device in [DeviceClass::H200, DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
-            for [m, n, k] in shapes() {
-                for split in [false, true] {
-                    let problem = Problem { form, ..Problem::dense([m, n, k], class) };
-                    let config = Config::choose(&problem, split, device);
-                    if !space.contains(&config) {
-                        space.push(config);
-                    }
+        let mut space = Config::served(form, class);
+        for device in [DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
+            Config::chosen(form, class, device, shapes(), &mut space);
+        }
+        space
+    }
+
+    /// What the choice gives on an H200 for the shapes that [`shapes`] lists and, of the operands that models are served with, for the layers that [`served`] lists.
+    pub fn served(form: Form, class: Class) -> Vec<Config> {
+        let mut space = Vec::new();
+        let layers = served().filter(|_| matches!(class, Class::Half | Class::Float8));
+        Config::chosen(form, class, DeviceClass::H200, shapes().chain(layers), &mut space);
+        space
+    }
+
+    /// Adds what the choice gives for these shapes, each once.
+    fn chosen(
+        form: Form,
+        class: Class,
+        device: DeviceClass,
+        shapes: impl Iterator<Item = [usize; 3]>,
+        space: &mut Vec<Config>,
+    ) {
+        for [m, n, k] in shapes {
+            for split in [false, true] {
+                let problem = Problem { form, ..Problem::dense([m, n, k], class) };
+                let config = Config::choose(&problem, split, device);
+                if !space.contains(&config) {
+                    space.push(config);
                 }
             }
         }
-        space
     }
 }
 
@@ -336,41 +355,89 @@ pub fn shapes() -> impl Iterator<Item = [usize; 3]> {
     rows.into_iter().flat_map(move |m| layers.map(|[n, k]| [m, n, k]))
 }
 
+/// \[N, K\] of the layers of models that are served (Llama 3, Qwen 2.5 and 3, DeepSeek-V3, gpt-oss), the halves of gated units among them.
+#[rustfmt::skip]
+const SERVED: &[[usize; 2]] = &[
+    [1024, 4096], [6144, 4096], [4096, 4096], [28672, 4096], [14336, 4096], [4096, 14336], [128256, 4096],
+    [1024, 8192], [10240, 8192], [8192, 8192], [57344, 8192], [28672, 8192], [8192, 28672], [128256, 8192],
+    [512, 3584], [4608, 3584], [3584, 3584], [37888, 3584], [18944, 3584], [3584, 18944],
+    [24576, 4096], [12288, 4096], [4096, 12288], [5120, 2048], [2048, 4096], [1536, 2048], [768, 2048], [2048, 768],
+    [2112, 7168], [24576, 1536], [32768, 512], [7168, 16384], [36864, 7168], [18432, 7168], [7168, 18432],
+    [4096, 7168], [2048, 7168], [7168, 2048], [5120, 2880], [2880, 4096], [5760, 2880], [2880, 2880],
+];
+
+/// \[M, N, K\] of those layers, for the numbers of rows of decoding, speculation and prefill between which choices change.
+pub fn served() -> impl Iterator<Item = [usize; 3]> {
+    let few = [1, 2, 3, 4, 5, 8, 16, 32, 33, 48, 64, 83, 96, 128, 160, 192, 256, 320, 384, 512];
+    let many = [640, 768, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384];
+    few.into_iter().chain(many).flat_map(|m| SERVED.iter().map(move |&[n, k]| [m, n, k]))
+}
+
 /// What the registry lists.
 pub fn entries() -> [Entry; 4] {
     let mut entries =
         ["gemm", "gemm_batched", "gemm_gated", "gemm_split"].map(|name| Entry { name, variants: Vec::new() });
-    variants_of::<f32, f32>("f32, f32", &mut entries);
-    variants_of::<f16, f16>("f16, f16", &mut entries);
-    variants_of::<f16, f32>("f16, f32", &mut entries);
-    variants_of::<bf16, bf16>("bf16, bf16", &mut entries);
-    variants_of::<bf16, f32>("bf16, f32", &mut entries);
-    variants_of::<f8e4m3, bf16>("f8e4m3, bf16", &mut entries);
-    variants_of::<f8e4m3, f32>("f8e4m3, f32", &mut entries);
-    variants_of::<f8e5m2, bf16>("f8e5m2, bf16", &mut entries);
-    variants_of::<i8, bf16>("i8, bf16", &mut entries);
-    variants_of::<i8, i32>("i8, i32", &mut entries);
+    let spaces = &mut Spaces::default();
+    variants_of::<f32, f32>("f32, f32", spaces, &mut entries);
+    variants_of::<f16, f16>("f16, f16", spaces, &mut entries);
+    variants_of::<f16, f32>("f16, f32", spaces, &mut entries);
+    variants_of::<bf16, bf16>("bf16, bf16", spaces, &mut entries);
+    variants_of::<bf16, f32>("bf16, f32", spaces, &mut entries);
+    variants_of::<f8e4m3, bf16>("f8e4m3, bf16", spaces, &mut entries);
+    variants_of::<f8e4m3, f32>("f8e4m3, f32", spaces, &mut entries);
+    variants_of::<f8e5m2, bf16>("f8e5m2, bf16", spaces, &mut entries);
+    variants_of::<i8, bf16>("i8, bf16", spaces, &mut entries);
+    variants_of::<i8, i32>("i8, i32", spaces, &mut entries);
     entries
 }
 
-fn variants_of<T: Factor, O: Rounded>(types: &str, [single, batched, gated, split]: &mut [Entry; 4]) {
+/// Spaces that were asked for: many numerics and results have one, which takes thousands of choices to find.
+#[derive(Default)]
+struct Spaces(Vec<(Form, Class, Space)>);
+
+/// A space, and the part of it that a bundle has.
+#[derive(Clone)]
+struct Space {
+    all: Vec<Config>,
+    served: Vec<Config>,
+}
+
+impl Spaces {
+    fn of(&mut self, form: Form, class: Class) -> Space {
+        if let Some((.., space)) = self.0.iter().find(|(f, c, _)| (*f, *c) == (form, class)) {
+            return space.clone();
+        }
+        let space = Space { all: Config::space(form, class), served: Config::served(form, class) };
+        self.0.push((form, class, space.clone()));
+        space
+    }
+}
+
+fn variants_of<T: Factor, O: Rounded>(
+    types: &str,
+    spaces: &mut Spaces,
+    [single, batched, gated, split]: &mut [Entry; 4],
+) {
     for numerics in Numerics::space(T::CLASS) {
         let class = numerics.class::<T>();
         // What is usual of a class, for which there is all of Hopper's space; with other numerics, what is chosen.
         let usual = numerics.usual(class) && !(class == Class::Float8 && O::ELEM == f32::ELEM);
-        let space = |form| {
-            let mut space: Vec<Config> = Vec::new();
+        let mut space = |form| {
+            let Space { all, served } = spaces.of(form, class);
+            let with_epilogue = |config: Config| config.with_epilogue(O::ELEM.bits(), numerics);
             let hopper = hopper::space(class, usize::MAX).filter(|_| usual && form == Form::Single);
-            for config in Config::space(form, class).into_iter().chain(hopper) {
-                let config = config.with_epilogue(O::ELEM.bits(), numerics);
+            let mut space: Vec<Config> = Vec::new();
+            for config in all.into_iter().chain(hopper).map(with_epilogue) {
                 if !(space.contains(&config) || numerics.tf32 && config.algorithm == Algorithm::Gemv) {
                     space.push(config);
                 }
             }
-            space
+            let served: Vec<Config> = served.into_iter().map(with_epilogue).collect();
+            space.into_iter().map(move |config| (config, served.contains(&config)))
         };
-        single.variants.extend(space(Form::Single).into_iter().map(|config| {
-            Variant::new(types, (config, numerics), move || staged::<T, O, 2>(config, numerics))
+        single.variants.extend(space(Form::Single).map(|(config, served)| {
+            let stage = move || staged::<T, O, 2>(config, numerics);
+            Variant::new(types, (config, numerics), stage).served(served)
         }));
         // Functions of several matrices or outputs: with what is usual, for results as wide as usual.
         if !(usual || numerics == Numerics::PLAIN && class == Class::F32)
@@ -379,20 +446,19 @@ fn variants_of<T: Factor, O: Rounded>(types: &str, [single, batched, gated, spli
             continue;
         }
         // Any number of products that is not 1: the choice depends on how many tiles there are in all.
-        batched.variants.extend(space(Form::Batched(8)).into_iter().map(|config| {
-            Variant::new(types, (config, numerics), move || staged::<T, O, 3>(config, numerics))
+        batched.variants.extend(space(Form::Batched(8)).map(|(config, served)| {
+            let stage = move || staged::<T, O, 3>(config, numerics);
+            Variant::new(types, (config, numerics), stage).served(served)
         }));
         let silu = (Keep, Activate::Silu);
         let numerics_of_two = Numerics { up_scale: numerics.w_scale, ..numerics };
-        gated.variants.extend(space(Form::Gated).into_iter().map(|config| {
-            Variant::new(types, (config, numerics_of_two, silu), move || {
-                fused::gated::<T, O, (Keep, Activate)>::stage(config, numerics_of_two, silu)
-            })
+        gated.variants.extend(space(Form::Gated).map(|(config, served)| {
+            let stage = move || fused::gated::<T, O, (Keep, Activate)>::stage(config, numerics_of_two, silu);
+            Variant::new(types, (config, numerics_of_two, silu), stage).served(served)
         }));
-        split.variants.extend(space(Form::Split).into_iter().map(|config| {
-            Variant::new(types, (config, numerics), move || {
-                fused::split::<T, O, O::Added, Keep>::stage(config, numerics, Keep)
-            })
+        split.variants.extend(space(Form::Split).map(|(config, served)| {
+            let stage = move || fused::split::<T, O, O::Added, Keep>::stage(config, numerics, Keep);
+            Variant::new(types, (config, numerics), stage).served(served)
         }));
     }
 }

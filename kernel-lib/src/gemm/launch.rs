@@ -45,7 +45,7 @@ pub(super) fn product<T: Factor, O: Rounded, F: Epilogue, const R: usize>(
     check.shape("y", y.shape(), &shape(m, n), "M rows of `x` by N rows of `w`")?;
     options.check(&check, batch.first().copied(), [m, n])?;
     options.check_ungated(&check)?;
-    let numerics = options.numerics();
+    let numerics = options.numerics_of(m);
     let form = batch.first().map_or(Form::Single, |&batch| Form::Batched(batch));
     let problem = problem(form, x, &[w], y.strides(), numerics);
     let (config, workspace) = picked::<O>(pick, &problem, numerics, &check, stream.device())?;
@@ -98,7 +98,7 @@ pub(super) fn gated<T: Factor, O: Rounded, F: Epilogue>(
     check.shape("y", y.shape(), &[m, n], "M rows of `x` by N rows of `gate`")?;
     options.check(&check, None, [m, n])?;
     options.check_unadded(&check, true)?;
-    let numerics = options.numerics();
+    let numerics = options.numerics_of(m);
     let problem = problem(Form::Gated, x, &[gate, up], y.strides(), numerics);
     let (config, _) = picked::<O>(pick, &problem, numerics, &check, stream.device())?;
     if y.is_empty() {
@@ -134,7 +134,7 @@ pub(super) fn split<T: Factor, O: Rounded, F: Epilogue>(
     options.check(&check, None, [m, n])?;
     options.check_ungated(&check)?;
     options.check_unadded(&check, false)?;
-    let numerics = options.numerics();
+    let numerics = options.numerics_of(m);
     let problem = problem(Form::Split, x, &[w], parts[0].strides(), numerics);
     let (config, _) = picked::<O>(pick, &problem, numerics, &check, stream.device())?;
     if m == 0 || n == 0 {

@@ -195,6 +195,15 @@ impl<'a, O: Float, F: Epilogue> GemmOptions<'a, O, F> {
         }
     }
 
+    /// The same for so many rows. One row's scale is that of all of x, too: beside a scale for each column it is taken as one for each row, of which there is code in any case.
+    pub(crate) fn numerics_of(&self, rows: usize) -> Numerics {
+        let numerics = self.numerics();
+        match (rows, numerics.x_scale, numerics.w_scale) {
+            (1, Scaling::Whole, Scaling::Rows) => Numerics { x_scale: Scaling::Rows, ..numerics },
+            _ => numerics,
+        }
+    }
+
     /// What is added, as kernels take it: an empty view for what is absent. `rank`: that of y.
     pub(crate) fn added<'v>(
         &self,

@@ -5,6 +5,7 @@ use tegula::prelude::{DotInto, bf16, f16};
 use super::format::{Format, GROUP};
 use super::kernel::{quant_gemm, quant_swiglu};
 use super::matrix::PANEL;
+use crate::gemm::config::{served, shapes};
 use crate::gemm::options::Numerics;
 use crate::registry::{Entry, Variant};
 use crate::{Activation, DeviceClass};
@@ -142,17 +143,34 @@ impl Config {
 
     /// What the choice gives for the shapes that the matrix product lists.
     pub fn space(format: Format, bits: u32, matrices: usize) -> Vec<Config> {
+        let mut space = Config::served(format, bits, matrices);
+        Config::chosen(format, bits, matrices, DeviceClass::Host { threads: 2 }, shapes(), &mut space);
+        space
+    }
+
+    /// What the choice gives on an H200 for the same shapes and the layers of models that are served: what belongs into a bundle.
+    pub fn served(format: Format, bits: u32, matrices: usize) -> Vec<Config> {
         let mut space = Vec::new();
-        for device in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
-            for [m, n, k] in crate::gemm::config::shapes() {
-                let config =
-                    Config::choose([m, n, k.next_multiple_of(GROUP)], format, bits, matrices, device);
-                if !space.contains(&config) {
-                    space.push(config);
-                }
+        let shapes = shapes().chain(served());
+        Config::chosen(format, bits, matrices, DeviceClass::H200, shapes, &mut space);
+        space
+    }
+
+    /// Adds what the choice gives for these shapes, each once.
+    fn chosen(
+        format: Format,
+        bits: u32,
+        matrices: usize,
+        device: DeviceClass,
+        shapes: impl Iterator<Item = [usize; 3]>,
+        space: &mut Vec<Config>,
+    ) {
+        for [m, n, k] in shapes {
+            let config = Config::choose([m, n, k.next_multiple_of(GROUP)], format, bits, matrices, device);
+            if !space.contains(&config) {
+                space.push(config);
             }
         }
-        space
     }
 }
 
@@ -179,16 +197,18 @@ fn variants_of<T: Activation + DotInto<f32>, O: Activation>(
     let bits = T::ELEM.bits();
     for numerics in Numerics::space(T::CLASS) {
         let said = |config: &Config| !numerics.tf32 || config.algorithm == Algorithm::Dequantized;
+        let served = Config::served(format, bits, 1);
         products.extend(Config::space(format, bits, 1).into_iter().filter(said).map(|config| {
             let stage = move || quant_gemm::<T, O, O>::stage(format, config, numerics);
-            Variant::new(types.as_str(), (config, numerics), stage)
+            Variant::new(types.as_str(), (config, numerics), stage).served(served.contains(&config))
         }));
         if numerics.bias || numerics.residual || numerics.accumulate {
             continue;
         }
+        let served = Config::served(format, bits, 2);
         gated.extend(Config::space(format, bits, 2).into_iter().filter(said).map(|config| {
             let stage = move || quant_swiglu::<T, O>::stage(format, config, numerics);
-            Variant::new(types.as_str(), (config, numerics), stage)
+            Variant::new(types.as_str(), (config, numerics), stage).served(served.contains(&config))
         }));
     }
 }

@@ -51,8 +51,10 @@ impl AppendConfig {
         let mut space = Vec::new();
         for device in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
             for (head_dim, value_dim) in [(16, 16), (32, 32), (64, 64), (128, 128), (256, 256), (192, 128)] {
-                for (tokens, heads) in [(1, 1), (1, 3), (1, 8), (4, 8), (512, 1), (512, 8)] {
-                    space.push(AppendConfig::choose(tokens, heads, head_dim, value_dim, device));
+                for heads in [1, 2, 4, 8, 32] {
+                    for tokens in [1, 2, 4, 8, 512] {
+                        space.push(AppendConfig::choose(tokens, heads, head_dim, value_dim, device));
+                    }
                 }
             }
         }

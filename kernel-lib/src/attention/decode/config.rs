@@ -190,7 +190,9 @@ impl DecodeConfig {
     pub fn space(bytes: usize, device: DeviceClass) -> Vec<DecodeConfig> {
         let mut space = Vec::new();
         for (head_dim, value_dim) in [(16, 16), (32, 32), (64, 64), (128, 128), (256, 256), (192, 128)] {
-            for (queries, group) in [(1, 1), (1, 3), (1, 8), (1, 16), (2, 7), (8, 1), (8, 16)] {
+            for (queries, group) in
+                [1, 2, 4, 8].iter().flat_map(|&q| [1, 2, 4, 8, 16].map(|group| (q, group)))
+            {
                 for keys in [1, 128, 512, 4096] {
                     let shape = DecodeShape { queries, group, keys, head_dim, value_dim, bytes };
                     space.push(DecodeConfig::choose(shape, device));
@@ -255,10 +257,13 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mu
                     kernel
                 })
             };
+            // Heads of fewer elements are none of models that are served.
+            let served = !host_only && config.head_dim >= 64;
             let whole = Variant::new(types, config, move || stage(false)).host_only(host_only);
-            variants.push(whole);
+            variants.push(whole.served(served));
             if !host_only {
-                variants.push(Variant::new(format!("{types}, split"), config, move || stage(true)));
+                let split = Variant::new(format!("{types}, split"), config, move || stage(true));
+                variants.push(split.served(served));
             }
         }
     }

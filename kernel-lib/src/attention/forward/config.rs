@@ -30,6 +30,9 @@ pub struct ForwardConfig {
 /// With fewer queries, blocks of 128 of a causal attention are faster than those of 256, as measured on an H200.
 const CAUSAL_IN_LARGE_BLOCKS: usize = 2048;
 
+/// Heads of fewer elements are none of models that are served.
+const SERVED_DIM: usize = 64;
+
 /// Rows of a tensor core's tile: the fewest queries of a warp.
 const WARP_ROWS: usize = 16;
 
@@ -285,11 +288,12 @@ fn hopper_variants_of<T: Float + DotInto<f32>>(types: &str, variants: &mut Vec<V
 
 fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mut Vec<Variant>) {
     let all = Given { causal: true, kv_len: true, q_start: true, lse: true };
-    let given = [Given::default(), Given { causal: true, ..Given::default() }, all];
+    let (plain, causal) = (Given::default(), Given { causal: true, ..Given::default() });
+    let given = [all, plain, causal, Given { lse: true, ..plain }, Given { lse: true, ..causal }];
     for (device, host_only) in [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)] {
         for config in ForwardConfig::space(bytes, device) {
             // On the host one kernel is like another; for GPUs, each is code of its own.
-            let given = if host_only { &given[2..] } else { &given[..] };
+            let given = if host_only { &given[..1] } else { &given[..] };
             variants.extend(given.iter().map(|&given| {
                 let stage = move || {
                     attention_forward::<T>::stage(given, config).map(|mut kernel| {
@@ -298,7 +302,9 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mu
                         kernel
                     })
                 };
-                Variant::new(types, (config, given), stage).host_only(host_only)
+                Variant::new(types, (config, given), stage)
+                    .host_only(host_only)
+                    .served(config.head_dim >= SERVED_DIM && !host_only)
             }));
         }
     }

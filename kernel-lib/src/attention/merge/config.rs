@@ -61,7 +61,13 @@ pub fn entry() -> Entry {
 
 fn variants_of<P: Float, T: Float>(types: &str, variants: &mut Vec<Variant>) {
     for config in MergeConfig::space() {
-        let stage = move || with_warps(attention_merge::<P, T>::stage(true, config), config.num_warps);
-        variants.push(Variant::new(types, config, stage).host_only(config.num_warps == 1));
+        let host_only = config.num_warps == 1;
+        // On the host one kernel is like another; for GPUs, each is code of its own.
+        for with_lse in if host_only { &[true][..] } else { &[true, false] } {
+            let stage =
+                move || with_warps(attention_merge::<P, T>::stage(*with_lse, config), config.num_warps);
+            let config = format!("{config:?}{}", if *with_lse { "" } else { ", without LSE" });
+            variants.push(Variant::of(types, config, stage).host_only(host_only));
+        }
     }
 }
