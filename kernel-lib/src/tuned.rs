@@ -298,6 +298,10 @@ mod tests {
         ];
         for (kernel, folder) in folders {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder);
+            if !path.exists() {
+                println!("skipped: these tests run where their sources are not");
+                return;
+            }
             for file in std::fs::read_dir(path).unwrap().map(|file| file.unwrap().path()) {
                 let name = file.file_name().unwrap().to_string_lossy().into_owned();
                 let other = others.contains(&&*name) || others.contains(&&*format!("{name} of {folder}"));

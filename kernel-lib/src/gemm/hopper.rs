@@ -60,11 +60,12 @@ const TILES: &[Tile] = &[
     swapped(128, 32, 256, 0.5),
     swapped(64, 32, 256, 0.5),
     swapped(128, 16, 256, 0.35),
+    // Of what takes the same time by the arithmetic below, the first is chosen: long rows of a step are read fastest.
+    swapped(64, 16, 512, 0.35),
     swapped(64, 16, 256, 0.35),
     swapped(128, 8, 256, 0.25),
+    swapped(64, 8, 512, 0.25),
     swapped(64, 8, 256, 0.25),
-    swapped(64, 8, 512, 0.26),
-    swapped(64, 16, 512, 0.36),
     by_two(ping_pong(128, 128, 1.0)),
     by_two(cooperative(128, 256, 8, 0.97)),
     by_two(cooperative(128, 128, 8, 0.95)),
@@ -158,15 +159,15 @@ const STREAM_K_STEP: f64 = 2.2;
 /// Rows of x for which reading the weights takes the time: one tile has them all.
 const FEW_ROWS: usize = 64;
 
-/// Are these the tiles for few rows? Those of 64 rows of w, which are the most tiles, and as wide as x has rows, so that weights come once.
+/// Is this a config for few rows? Tiles of 64 rows of w, of which there are the most, as wide as x has rows, so that weights come once; none of them shared.
 fn suits(config: &Config, problem: &Problem) -> bool {
     let width = problem.m.next_power_of_two().max(8);
-    problem.m > FEW_ROWS
-        || if config.swap {
-            (config.rows, config.block_n) == (64, width)
-        } else {
-            config.block_n == 64 && width == 64
-        }
+    let narrow = if config.swap {
+        [config.rows, config.block_n] == [64, width]
+    } else {
+        [config.block_n, width] == [64; 2]
+    };
+    problem.m > FEW_ROWS || narrow && config.algorithm == Algorithm::Persistent
 }
 
 /// What a config takes for a product, in microseconds.
