@@ -153,17 +153,19 @@ impl Config {
         let &Problem { form, m, k, class, .. } = problem;
         let config = match device {
             DeviceClass::Host { .. } => Config::for_host(m, k),
-            // Tensor cores take 16 rows at a time, most of them padding here, but beyond 4 rows the elementwise products are the limit.
+            // Tensor cores take 8 or 16 rows at a time, most of them padding here, but beyond one row (on Hopper) or 4 the elementwise products are the limit.
             // f32 has no tensor cores to be compared with.
             DeviceClass::Gpu { multiprocessors, .. } => {
                 let fused = matches!(form, Form::Gated | Form::Split);
+                let elementwise = |most| m <= most && !fused;
                 let hopper = || hopper::choose(problem, split, multiprocessors);
-                if m <= if class.bits() == 32 { MAX_GEMV_ROWS } else { 4 } && !fused {
+                let [first, then] = if class.bits() == 32 { [MAX_GEMV_ROWS; 2] } else { [1, 4] };
+                if elementwise(first) {
                     Config::gemv(problem, multiprocessors)
-                } else if let Some(config) =
-                    (device.is_hopper() && (split || fused || m > MMA_ROWS)).then(hopper).flatten()
-                {
+                } else if let Some(config) = device.is_hopper().then(hopper).flatten() {
                     config
+                } else if elementwise(then) {
+                    Config::gemv(problem, multiprocessors)
                 } else {
                     Config::tiled(problem, device)
                 }
