@@ -3,7 +3,8 @@
 use std::panic::Location;
 
 use tegula_ir::element::{Comparable, Element, Num};
-use tegula_ir::{Type, Value};
+use tegula_ir::op::Literal;
+use tegula_ir::{Opcode, Type, Value};
 
 use crate::broadcast::shape_of;
 use crate::compare::select;
@@ -162,7 +163,10 @@ pub fn swizzle2d<T: Num>(
         let per_group = Tile::<T>::from_value(columns.stage_like(i.shape())) * group;
         let first = linear / per_group * group;
         let left = Tile::<T>::from_value(rows.stage_like(i.shape())) - first;
-        let height = crate::math::min(left, group);
+        // Above 0 in any case; said, so that the compiler knows the signs of the results.
+        let one = if T::ELEM.is_int() { Literal::Int(1) } else { Literal::float(1.0) };
+        let one = Tile::<T>::from_value(session::emit_value(Opcode::Const(one), &[], Type::scalar(T::ELEM)));
+        let height = crate::math::max(crate::math::min(left, group), one);
         let within = linear % per_group;
         (first + within % height, within / height)
     })

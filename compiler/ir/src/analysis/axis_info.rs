@@ -395,6 +395,11 @@ impl AxisInfoMap {
     }
 }
 
+/// Is every element at least 0? As [`AxisInfoMap`] sees it, but looking further back.
+pub fn is_non_negative(kernel: &Kernel, value: Value) -> bool {
+    non_negative(kernel, value, 32)
+}
+
 /// Is every element at least 0, as far as the defining operations tell within `depth` steps? Sums and products are taken not to wrap.
 fn non_negative(kernel: &Kernel, value: Value, depth: u32) -> bool {
     if kernel.ty(value).value_elem().is_some_and(|e| e.is_int() && !e.is_signed()) {
@@ -417,9 +422,15 @@ fn non_negative(kernel: &Kernel, value: Value, depth: u32) -> bool {
         Opcode::Const(Literal::Int(x)) => x >= 0,
         Opcode::Iota { start } => start >= 0,
         Opcode::ProgramId(_) | Opcode::NumPrograms(_) | Opcode::ViewDim(_) => true,
-        Opcode::Binary(
-            BinaryOp::Add | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem | BinaryOp::Min | BinaryOp::And,
-        )
+        // A remainder has the sign of its dividend.
+        Opcode::Binary(BinaryOp::Rem | BinaryOp::Shl | BinaryOp::Shr) => {
+            depth > 0 && non_negative(kernel, data.operands[0], depth - 1)
+        }
+        Opcode::Binary(BinaryOp::Max | BinaryOp::And) => {
+            depth > 0 && data.operands.iter().any(|&v| non_negative(kernel, v, depth - 1))
+        }
+        Opcode::Select => depth > 0 && data.operands[1..].iter().all(|&v| non_negative(kernel, v, depth - 1)),
+        Opcode::Binary(BinaryOp::Add | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Min)
         | Opcode::Broadcast
         | Opcode::Expand { .. }
         | Opcode::Cast(_)

@@ -292,6 +292,18 @@ fn barrier_of(
     place_of(lanes, lane, env, address)
 }
 
+/// Loads may begin in front of a tensor, and read zeros there; of stores, an H200 makes an illegal instruction, whether or not a part of the box is inside.
+fn stores_from_zero_on(lanes: &LanesOf<'_, '_>, lane: usize, env: &mut Env<'_>, coordinates: &[i32]) -> bool {
+    let good = coordinates.iter().all(|&c| c >= 0);
+    if !good {
+        let message = format!(
+            "a tensor store at the negative coordinate of {coordinates:?}: an illegal instruction on an H200"
+        );
+        env.report(lanes.origin, ReportKind::IllegalOperand, lane as u32, None, message);
+    }
+    good
+}
+
 /// Starts one lane's load or store.
 fn start(
     lanes: &mut LanesOf<'_, '_>,
@@ -319,6 +331,7 @@ fn start(
     {
         let start = i64::from(coordinates[0]) * i64::from(map.data_type().bytes());
         good &= aligned(lanes, lane, env, "start along the fastest axis, in bytes,", start as u64, 16);
+        good &= stores_from_zero_on(lanes, lane, env, &coordinates[..map.rank()]);
     }
     match direction {
         BulkDirection::Load { barrier, mask, own: own_only } => {

@@ -77,7 +77,8 @@ pub fn attention_forward_hopper<T: Float + DotInto<f32>>(
         let (head, batch) = (sequence % heads, sequence / heads);
         // The last blocks of a causal attention see the most keys: they come first.
         let is_there = block.lt(blocks);
-        let first = if given.causal { select(is_there, blocks - 1 - block, blocks) } else { block } * block_q;
+        let first =
+            if given.causal { select(is_there, max(blocks - 1 - block, 0), blocks) } else { block } * block_q;
         let kv_head = head / (heads / k.dim(2).cast::<i32>());
 
         // The last key that each query sees; the number of tiles that any query sees, and of those that all queries see whole.

@@ -277,3 +277,32 @@ fn hopper_configs_are_chosen_where_tensor_copies_are_possible() {
     assert_eq!(algorithm([4096, 4096, 64], DeviceClass::H200), Algorithm::Tiled, "one step");
     assert_eq!(algorithm([1, 4096, 4096], DeviceClass::H200), Algorithm::Gemv);
 }
+
+/// a · bᵀ, stored so many rows further down: what would be in front of c, or behind it, is dropped.
+#[kernel(num_warps = 4, warp_specialize = WarpSpecialize::Cooperative)]
+fn shifted(a: View<bf16, 2>, b: View<bf16, 2>, c: ViewMut<f32, 2>, down: Scalar<i32>) {
+    let mut sums = zeros::<f32>([64, 64]);
+    for k in range(0, a.dim(1).cast::<i32>()).step_by(64) {
+        sums = dot_acc(a.load([0, k], [64, 64]), b.load([0, k], [64, 64]).trans(), sums);
+    }
+    c.store([down, 0], sums);
+}
+
+/// The tensor-copy engine stops a kernel that stores in front of a tensor, so what may do that stores otherwise.
+#[test]
+fn stores_in_front_of_a_view_are_dropped() {
+    let device = device();
+    let ones = vec![bf16::from_f32(1.0); 64 * 128];
+    let scales: Vec<bf16> = (0..64 * 128).map(|i| bf16::from_f32((i / 128) as f32)).collect();
+    let (a, b) =
+        (device.from_slice(&scales, &[64, 128]).unwrap(), device.from_slice(&ones, &[64, 128]).unwrap());
+    for down in [-100, -64, -16, 0, 16, 100] {
+        let mut c = device.from_slice(&vec![-1.0f32; 64 * 64], &[64, 64]).unwrap();
+        shifted(&a, &b, &mut c, down).grid(1).launch(&device.stream()).unwrap();
+        for (i, &found) in c.to_vec().unwrap().iter().enumerate() {
+            let row = i as i32 / 64 - down;
+            let expected = if (0..64).contains(&row) { 128.0 * row as f32 } else { -1.0 };
+            assert_eq!(found, expected, "element {i}, {down} rows down");
+        }
+    }
+}

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::super::plan_shared_memory;
 use crate::analysis::access;
-use crate::analysis::axis_info::AxisInfoMap;
+use crate::analysis::axis_info::{AxisInfoMap, is_non_negative};
 use crate::analysis::tensor_copy::{TensorTile, tensor_tile};
 use crate::analysis::wgmma;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef, WarpSpecialize};
@@ -663,6 +663,11 @@ fn tensor_store(
     // At the end of a row whole chunks of 16 bytes are stored, though part of the last one be outside of the view (measured on an H200).
     let facts = access::view_facts(kernel, info, view);
     if access::pow2_part(facts.dim_divisible[fastest]) * u64::from(elem.bits()) / 8 < 16 {
+        return None;
+    }
+    // In front of the view the engine stores nothing, and stops the kernel (measured on an H200).
+    let starts = &kernel.ops[op].operands[1..=extents.rank()];
+    if !starts.iter().all(|&start| is_non_negative(kernel, start)) {
         return None;
     }
     let slot = tile.slot_shape(part);
