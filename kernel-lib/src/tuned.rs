@@ -256,8 +256,8 @@ pub fn sources(kernel: &str) -> &'static [&'static str] {
         "attention_decode" => &[
             include_str!("attention/decode/kernel.rs"),
             include_str!("attention/decode/mod.rs"),
+            include_str!("attention/decode/state.rs"),
             include_str!("attention/matrix.rs"),
-            include_str!("attention/merge/kernel.rs"),
             ATTENTION,
         ],
         _ => &[],

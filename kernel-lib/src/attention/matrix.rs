@@ -29,6 +29,28 @@ pub(super) fn head_rows_mut<T: Element>(
     ViewMut::from_ptr(start, (rows, x.dim(3)), (x.stride(1), x.stride(3)))
 }
 
+/// The same up to another end of a dimension: what is behind is outside.
+#[track_caller]
+pub(super) fn narrowed<T: Element, const R: usize>(
+    x: View<T, R>,
+    axis: usize,
+    end: Scalar<i64>,
+) -> View<T, R> {
+    let extents = std::array::from_fn(|i| if i == axis { end } else { x.dim(i) });
+    View::from_ptr(x.base_ptr(), extents, std::array::from_fn(|i| x.stride(i)))
+}
+
+/// [`narrowed`] to be written.
+#[track_caller]
+pub(super) fn narrowed_mut<T: Element, const R: usize>(
+    x: ViewMut<T, R>,
+    axis: usize,
+    end: Scalar<i64>,
+) -> ViewMut<T, R> {
+    let extents = std::array::from_fn(|i| if i == axis { end } else { x.dim(i) });
+    ViewMut::from_ptr(x.base_ptr(), extents, std::array::from_fn(|i| x.stride(i)))
+}
+
 /// A number of a tensor of one for each sequence.
 #[track_caller]
 pub(super) fn of_sequence(numbers: View<i32, 1>, batch: Scalar<i32>) -> Scalar<i32> {

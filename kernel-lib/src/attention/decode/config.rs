@@ -30,12 +30,22 @@ pub struct DecodeConfig {
 const TENSOR_ROWS: usize = 16;
 /// The most rows (queries × heads of a group) of a program, for heads of up to 128 elements and for larger ones; a larger group is cut.
 const MAX_ROWS: [usize; 2] = [64, 32];
-/// Keys that a split should have at least: fewer take less time than merging costs.
-const SPLIT_KEYS: usize = 256;
-/// Keys that one program reads about as fast as a second launch takes: below twice that, nothing is split.
-const UNSPLIT_KEYS: usize = 512;
 /// The most splits: more only make merging longer.
 const MAX_SPLITS: usize = 128;
+/// Elements of partial results that a thread of the merging program holds at a time.
+const MERGED_ELEMENTS: usize = 64;
+
+/// How the splits' partial results are put together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MergeTile {
+    /// Heads of a group: fewer than [`DecodeConfig::block_group`], where that is filled up for tensor cores.
+    pub heads: usize,
+    /// Splits at a time.
+    pub states: usize,
+}
+
+/// The fewest keys of a step.
+const LEAST_KEYS: usize = 16;
 
 /// What a config is chosen by.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +167,7 @@ impl DecodeConfig {
     ) -> Vec<(DecodeConfig, usize)> {
         let chosen = DecodeConfig::choose(shape, device);
         let programs = sequences * shape.group.div_ceil(chosen.block_group);
-        let splits = choose_splits(programs, shape.keys, device);
+        let splits = chosen.splits(programs, shape, device);
         let mut legal = vec![(chosen, splits)];
         let several = [splits / 2, splits, splits + splits / 2, 2 * splits, 1, 2, 4, 8, 16, 32, 64];
         for block_kv in [32, 64, 128] {
@@ -165,13 +175,8 @@ impl DecodeConfig {
                 let config = DecodeConfig { block_kv, num_warps, num_stages, ..chosen };
                 for &splits in &several {
                     let is_new = !legal.contains(&(config, splits));
-                    // More programs than fill the device four times only make merging longer.
-                    let few = match device {
-                        DeviceClass::Gpu { multiprocessors, .. } => {
-                            splits == 1 || programs * splits <= 4 * multiprocessors as usize
-                        }
-                        DeviceClass::Host { .. } => true,
-                    };
+                    // More programs than fill the device a few times only make merging longer.
+                    let few = splits == 1 || programs * splits <= MOST_WAVES * resident(device);
                     if is_new && few && config.check(shape, splits, device).is_ok() {
                         legal.push((config, splits));
                     }
@@ -205,32 +210,80 @@ impl DecodeConfig {
     }
 }
 
-/// Into how many parts the keys of a sequence are split, for so many programs without splits and keys at most.
-///
-/// The smallest number whose last wave leaves few multiprocessors idle: 85 % of the best efficiency that any number reaches. 1 where the
-/// programs fill the device already, where there are too few keys to share, and on the host, whose threads read from one memory.
-pub fn choose_splits(programs: usize, keys: usize, device: DeviceClass) -> usize {
-    let DeviceClass::Gpu { multiprocessors, .. } = device else { return 1 };
-    let multiprocessors = multiprocessors as usize;
-    if programs == 0 || programs * 5 >= multiprocessors * 4 || keys <= UNSPLIT_KEYS {
-        return 1;
+/// Programs that a device has room for at a time.
+fn resident(device: DeviceClass) -> usize {
+    match device {
+        // Shared memory for the pipelines of two.
+        DeviceClass::Gpu { multiprocessors, .. } => 2 * multiprocessors as usize,
+        DeviceClass::Host { threads } => threads as usize,
     }
-    let most = most_splits(keys, device);
-    let efficiency = |splits: usize| {
-        let waves = (programs * splits) as f64 / multiprocessors as f64;
-        waves / waves.ceil()
-    };
-    let best = (1..=most).map(efficiency).fold(0.0, f64::max);
-    (1..=most).find(|&splits| efficiency(splits) >= 0.85 * best).unwrap_or(1)
 }
 
-/// The most that [`choose_splits`] gives for up to so many keys.
-pub fn most_splits(keys: usize, device: DeviceClass) -> usize {
-    let DeviceClass::Gpu { multiprocessors, .. } = device else { return 1 };
-    if keys <= UNSPLIT_KEYS {
-        return 1;
+/// The most programs that splits make, in times that the device has room for.
+const MOST_WAVES: usize = 8;
+/// Bytes in a microsecond that an H200's memory gives to many programs, and to one.
+const MEMORY_RATE: f64 = 4.6e6;
+const OWN_RATE: f64 = 60e3;
+/// Microseconds until a program's first keys are there.
+const START: f64 = 1.5;
+/// Microseconds from the last key to partial results of all splits being there, and for each tile of them that is merged.
+const ARRIVAL: f64 = 0.8;
+const MERGE_STEP: f64 = 0.5;
+
+impl DecodeConfig {
+    /// Into how many parts the keys of a sequence are split, for so many programs without splits: what takes the least time by a model of it. 1 on the host, whose threads
+    /// read from one memory.
+    ///
+    /// Programs come in waves of as many as there is room for. Bytes of a wave take the longer, the fewer programs it has to ask for them; and what is split has to be
+    /// merged. Looked at are those numbers that fill waves.
+    pub fn splits(&self, programs: usize, shape: DecodeShape, device: DeviceClass) -> usize {
+        let resident = match device {
+            DeviceClass::Gpu { .. } if programs > 0 => resident(device),
+            _ => return 1,
+        };
+        let steps = shape.keys.div_ceil(self.block_kv);
+        let most = most_splits(programs, shape.keys, device).min(steps).max(1);
+        let step_bytes = (self.block_kv * shape.bytes * (shape.head_dim + shape.value_dim)) as f64;
+        let wave = |programs: usize, bytes: f64| {
+            let asked = programs as f64 * OWN_RATE / MEMORY_RATE;
+            programs as f64 * bytes / (MEMORY_RATE * asked / (1.0 + asked * asked).sqrt())
+        };
+        let time = |splits: usize| {
+            let bytes = steps.div_ceil(splits) as f64 * step_bytes;
+            let (waves, rest) = (programs * splits / resident, programs * splits % resident);
+            let last = if rest > 0 { wave(rest, bytes) } else { 0.0 };
+            let states = self.merge_tile(shape.group).states;
+            let merge = if splits > 1 { ARRIVAL + MERGE_STEP * splits.div_ceil(states) as f64 } else { 0.0 };
+            START + waves as f64 * wave(resident, bytes) + last + merge
+        };
+        let mut best = (1, time(1));
+        for filled in 1..=MOST_WAVES {
+            let splits = (filled * resident / programs).clamp(1, most);
+            let took = time(splits);
+            if took < best.1 {
+                best = (splits, took);
+            }
+            if splits == most {
+                break;
+            }
+        }
+        best.0
     }
-    keys.div_ceil(SPLIT_KEYS).min(MAX_SPLITS).min(multiprocessors as usize).max(1)
+
+    /// How partial results of groups of so many heads are merged.
+    pub fn merge_tile(&self, group: usize) -> MergeTile {
+        let heads = group.next_power_of_two().min(self.block_group);
+        let of_state = self.block_queries * heads * self.value_dim;
+        let states = MERGED_ELEMENTS * 32 * self.num_warps as usize / of_state;
+        MergeTile { heads, states: states.clamp(1, 16) }
+    }
+}
+
+/// The most that [`DecodeConfig::splits`] gives for at least so many programs and up to so many keys.
+pub fn most_splits(programs: usize, keys: usize, device: DeviceClass) -> usize {
+    let DeviceClass::Gpu { .. } = device else { return 1 };
+    let most = MOST_WAVES * resident(device) / programs.max(1);
+    most.min(keys.div_ceil(LEAST_KEYS)).clamp(1, MAX_SPLITS)
 }
 
 /// What the registry lists.
@@ -246,12 +299,9 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mu
     for (device, host_only) in [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)] {
         for config in DecodeConfig::space(bytes, device) {
             let stage = move |split: bool| {
-                let staged = if split {
-                    attention_decode::<T, f32>::stage(true, config)
-                } else {
-                    attention_decode::<T, T>::stage(false, config)
-                };
-                staged.map(|mut kernel| {
+                // As many heads as the block has: of a group of as many, or of more.
+                let merge = split.then(|| config.merge_tile(config.block_group));
+                attention_decode::<T>::stage(true, merge, config).map(|mut kernel| {
                     kernel.hints.num_warps = config.num_warps;
                     kernel.hints.num_stages = config.num_stages;
                     kernel

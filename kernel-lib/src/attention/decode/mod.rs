@@ -2,17 +2,20 @@
 
 pub mod config;
 pub mod kernel;
+mod state;
 #[cfg(test)]
 mod tests;
+mod workspace;
 
 use tegula::prelude::DotInto;
-use tegula::runtime::{Device, LaunchError, Stream, Tensor, TensorView, TensorViewMut};
+use tegula::runtime::{Stream, TensorView, TensorViewMut};
 
-use super::merge::merge_states;
 use super::shape::{self, Extents, Inputs, Outputs, check_dims};
 use crate::check::Check;
 use crate::{Activation, DeviceClass, Error};
-use config::{DecodeConfig, DecodeShape, choose_splits, most_splits};
+use config::{DecodeConfig, DecodeShape};
+pub use workspace::DecodeWorkspace;
+use workspace::Partials;
 
 /// The most queries of a sequence: more are [`forward`](fn@super::forward)'s.
 pub const MAX_QUERIES: usize = 8;
@@ -29,75 +32,6 @@ pub struct DecodeOptions {
     pub splits: Option<usize>,
     /// How the work is cut; `None`: by shape and device.
     pub config: Option<DecodeConfig>,
-}
-
-/// Memory for the partial results of splits, kept from call to call. It grows when it has to, which takes time that a call can be spared by
-/// [`DecodeWorkspace::reserve_for`]. A recorded graph keeps the memory that it was recorded with, even if this one grows afterwards.
-#[derive(Debug, Default)]
-pub struct DecodeWorkspace {
-    out: Option<Tensor<f32>>,
-    lse: Option<Tensor<f32>>,
-}
-
-impl DecodeWorkspace {
-    /// Without memory yet.
-    pub fn new() -> DecodeWorkspace {
-        DecodeWorkspace::default()
-    }
-
-    /// Makes room for so many partial results (splits × batch × queries × heads) of heads of `value_dim` elements.
-    ///
-    /// # Errors
-    /// If the device has no memory left.
-    pub fn reserve(
-        &mut self,
-        device: &Device,
-        states: usize,
-        value_dim: usize,
-    ) -> Result<(), tegula::runtime::Error> {
-        for (tensor, elements) in [(&mut self.out, states * value_dim), (&mut self.lse, states)] {
-            if tensor.as_ref().is_none_or(|t| t.device() != device || t.len() < elements) {
-                *tensor = Some(device.alloc(&[elements])?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes room for what [`decode`] can need whose options leave the number of splits to it: for up to so many sequences, queries of each and
-    /// slots of the cache.
-    ///
-    /// # Errors
-    /// If the device has no memory left.
-    pub fn reserve_for(
-        &mut self,
-        device: &Device,
-        batch: usize,
-        queries: usize,
-        keys: usize,
-        heads: usize,
-        value_dim: usize,
-    ) -> Result<(), tegula::runtime::Error> {
-        match most_splits(keys, DeviceClass::of(device)) {
-            1 => Ok(()),
-            splits => self.reserve(device, splits * batch * queries * heads, value_dim),
-        }
-    }
-
-    /// Views of its memory with these shapes; room for them was reserved.
-    fn views(
-        &mut self,
-        out: [usize; 4],
-        lse: [usize; 3],
-    ) -> Result<(TensorViewMut<'_, f32>, TensorViewMut<'_, f32>), tegula::runtime::Error> {
-        fn part<'a>(
-            tensor: &'a mut Option<Tensor<f32>>,
-            shape: &[usize],
-        ) -> Result<TensorViewMut<'a, f32>, tegula::runtime::Error> {
-            let tensor = tensor.as_mut().expect("reserved");
-            tensor.view_mut().slice(0, ..shape.iter().product::<usize>())?.reshape(shape)
-        }
-        Ok((part(&mut self.out, &out)?, part(&mut self.lse, &lse)?))
-    }
 }
 
 /// The attention of the last `queries` tokens of each sequence to all of it, themselves included, causally: query i sees the keys up to `kv_len − queries + i`.
@@ -162,51 +96,35 @@ pub fn decode<'a, T: Activation + DotInto<f32>>(
     }
     let programs = batch * config.programs(kv_heads, extents.group());
     let splits = options.splits.or(tuned.map(|t| t.splits));
-    let splits = splits.unwrap_or_else(|| choose_splits(programs, longest, class));
+    let splits = splits.unwrap_or_else(|| config.splits(programs, shape, class));
+    let merge = (splits > 1).then(|| config.merge_tile(shape.group));
     let Outputs { out, lse } = outputs;
-    let plan = Plan { scale, splits, config, grid: programs * splits };
-    if splits == 1 {
-        return check.launched(plan.launch::<T, T>(inputs, kv_len, out, lse, stream));
-    }
-    let rows = splits * queries;
-    check.done(workspace.reserve(device, rows * batch * heads, value_dim))?;
-    let (mut part, mut part_lse) =
-        check.done(workspace.views([batch, rows, heads, value_dim], [batch, heads, rows]))?;
-    let partial = plan.launch::<T, f32>(inputs, kv_len, part.reborrow(), Some(part_lse.reborrow()), stream);
-    check.launched(partial)?;
-    let part = check.done(part.as_view().reshape(&[batch, splits, queries, heads, value_dim]))?;
-    let part_lse = check.done(part_lse.as_view().reshape(&[batch, heads, splits, queries]))?;
-    merge_states(part, part_lse, Outputs { out, lse }, stream)
-}
-
-/// What was decided.
-struct Plan {
-    scale: f32,
-    splits: usize,
-    config: DecodeConfig,
-    grid: usize,
-}
-
-impl Plan {
-    /// Launches the kernel: `O` is `T`, or f32 for partial results.
-    fn launch<T: Activation + DotInto<f32>, O: Activation>(
-        &self,
-        Inputs { q, k, v }: Inputs<'_, T>,
-        kv_len: TensorView<'_, i32>,
-        out: TensorViewMut<'_, O>,
-        lse: Option<TensorViewMut<'_, f32>>,
-        stream: &Stream,
-    ) -> Result<(), LaunchError> {
-        let &Plan { scale, splits, config, grid } = self;
-        let with_lse = lse.is_some();
-        let lse = match lse {
-            Some(lse) => lse,
-            None => TensorViewMut::empty(stream.device(), 3)?,
-        };
-        // The grid, which has as many programs at least, is checked to fit.
-        let splits = i32::try_from(splits).unwrap_or(i32::MAX);
-        let launch =
-            kernel::attention_decode::<T, O>(q, k, v, kv_len, out, lse, scale, splits, with_lse, config);
-        launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(grid).launch(stream)
-    }
+    let with_lse = lse.is_some();
+    let lse = check.done(lse.map_or_else(|| TensorViewMut::empty(device, 3), Ok))?;
+    let shared = match merge {
+        Some(_) => workspace.views(device, [batch, splits, queries, heads, value_dim], programs),
+        None => Partials::none(device),
+    };
+    let Partials { partials, stats, arrivals } = check.done(shared)?;
+    let Inputs { q, k, v } = inputs;
+    // The grid, which has as many programs at least, is checked to fit.
+    let split_number = i32::try_from(splits).unwrap_or(i32::MAX);
+    let launch = kernel::attention_decode::<T>(
+        q,
+        k,
+        v,
+        kv_len,
+        out,
+        lse,
+        partials,
+        stats,
+        arrivals,
+        scale,
+        split_number,
+        with_lse,
+        merge,
+        config,
+    );
+    let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages);
+    check.launched(launch.grid(programs * splits).launch(stream))
 }

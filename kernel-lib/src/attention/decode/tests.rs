@@ -3,7 +3,7 @@
 use expect_test::expect;
 use tegula::prelude::*;
 
-use super::config::{DecodeConfig, DecodeShape, choose_splits, most_splits};
+use super::config::{DecodeConfig, DecodeShape, most_splits};
 use crate::attention::reference::Problem;
 use crate::attention::testing::{Case, Memory, Placed};
 use crate::attention::{DecodeOptions, DecodeWorkspace, Inputs, Outputs, decode};
@@ -141,21 +141,47 @@ fn scores_of_ten_thousand() {
 
 #[test]
 fn splits_by_the_number_of_programs() {
-    let splits = |programs, keys| choose_splits(programs, keys, DeviceClass::H200);
-    assert_eq!(splits(3, 512), 1, "short");
-    assert_eq!(splits(128, 100_000), 1, "enough programs");
-    assert_eq!(splits(8, 8192), 14, "8 × 14 programs for 132 multiprocessors; 8 × 16 would be the best");
-    assert_eq!(splits(8, 1024), 4, "256 keys each");
+    let splits = |programs, keys| {
+        let shape = DecodeShape { queries: 1, group: 4, keys, head_dim: 128, value_dim: 128, bytes: 2 };
+        DecodeConfig::choose(shape, DeviceClass::H200).splits(programs, shape, DeviceClass::H200)
+    };
+    assert_eq!(splits(3, 128), 1, "short");
+    assert_eq!(splits(256, 8192), 1, "enough programs");
+    assert_eq!(splits(64, 8192), 4, "4 × 64 programs for two on each of 132 multiprocessors");
+    assert_eq!(splits(8, 1024), 16, "as many as there are steps");
     assert_eq!(splits(0, 8192), 1, "no programs");
-    assert_eq!(choose_splits(1, 100_000, DeviceClass::Host { threads: 2 }), 1, "the host");
+    let host = DeviceClass::Host { threads: 2 };
+    let shape = DecodeShape { queries: 1, group: 4, keys: 8192, head_dim: 128, value_dim: 128, bytes: 4 };
+    assert_eq!(DecodeConfig::choose(shape, host).splits(1, shape, host), 1, "the host");
     for programs in 1..300 {
         for keys in [1, 700, 4096, 131_072] {
             assert!((1..=128).contains(&splits(programs, keys)));
             // What a workspace reserves for up to so many keys is enough for fewer.
             for capacity in [keys, keys + 1, 2 * keys, 1 << 20] {
-                assert!(splits(programs, keys) <= most_splits(capacity, DeviceClass::H200));
+                assert!(splits(programs, keys) <= most_splits(programs, capacity, DeviceClass::H200));
             }
         }
+    }
+}
+
+#[test]
+fn splits_give_the_same_bits_each_time() {
+    let p = problem(2, 300, &[300, 7, 129, 0], (6, 2), 32);
+    let case = Case::<bf16>::random(p.clone(), 1.0, 5);
+    let device = device();
+    let [q, k, v] = case.place(&device, Memory::Bshd);
+    let kv_len = device.from_slice(p.kv_len.as_ref().unwrap(), &[p.batch]).unwrap();
+    let options = DecodeOptions { splits: Some(7), config: Some(of_gpu(&p, 16)), ..Default::default() };
+    let mut workspace = DecodeWorkspace::new();
+    let mut once = || {
+        let mut out = device.alloc::<bf16>(&[p.batch, p.queries, p.heads, p.value_dim]).unwrap();
+        let inputs = Inputs::new(q.view(), k.view(), v.view());
+        decode(inputs, &kv_len, Outputs::new(&mut out), &options, &mut workspace, &device.stream()).unwrap();
+        out.to_vec().unwrap().into_iter().map(bf16::to_bits).collect::<Vec<_>>()
+    };
+    let first = once();
+    for _ in 0..4 {
+        assert_eq!(once(), first);
     }
 }
 
