@@ -4,7 +4,8 @@
 //! Options: `--json FILE`; `--gemm` runs the comparison of matrix products alone (`gemm.rs`), with `--gemm-space` every config of it, with
 //! `--gemm-rows M` the shapes of so many rows only, with `--gemm-layers 4` those of Llama-3-8B's layers only, with `--gemm-type T` for T of bf16, f8e4m3, i8,
 //! tf32, or all (bf16), with `--gemm-seconds N` for so long at most (240, of each type); `--attention` that of attention, forward and backward (`attention.rs`), with
-//! `--head-dim D` or `--sequence S` of those only, `--attention-rounds N` (7) and `--attention-seconds N` (300). Without a GPU it says so and ends with success.
+//! `--head-dim D` or `--sequence S` of those only, `--attention-rounds N` (7) and `--attention-seconds N` (300);
+//! `--decode` times attention decode alone (`decode.rs`), with `--decode-seconds N` for so long at most (240). Without a GPU it says so and ends with success.
 //!
 //! How it measures: inputs are random and rotated, so that every call reads memory and not the L2; candidates are interleaved (one round
 //! times each once); a round is timed by events over several calls; the figure is the median of 9 rounds. Every result is
@@ -16,6 +17,7 @@
 mod attention;
 mod cublas;
 mod cublaslt;
+mod decode;
 mod driver;
 mod gemm;
 mod precision;
@@ -72,6 +74,16 @@ fn main() -> ExitCode {
             precision: value("--gemm-type").map_or_else(|| "bf16".to_owned(), String::clone),
         };
         return ended("gemm", gemm::run(&device, &options, json.map(String::as_str)));
+    }
+    if has("--decode") {
+        let seconds = value("--decode-seconds").and_then(|v| v.parse().ok()).unwrap_or(240);
+        return match decode::run(&device, seconds, json.map(String::as_str)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failure(message)) => {
+                eprintln!("decode: {message}");
+                ExitCode::FAILURE
+            }
+        };
     }
     let mut report = Report::new(&device);
     let sections: [(&str, Section); 4] =

@@ -254,6 +254,7 @@ pub fn sources(kernel: &str) -> &'static [&'static str] {
             ATTENTION,
         ],
         "attention_decode" => &[
+            include_str!("attention/decode/cache.rs"),
             include_str!("attention/decode/kernel.rs"),
             include_str!("attention/decode/mod.rs"),
             include_str!("attention/decode/state.rs"),
@@ -286,9 +287,11 @@ mod tests {
             "reference.rs",
             "scored.rs",
             "options.rs of attention/forward",
+            "options.rs of attention/decode",
             "workspace.rs",
             "tests.rs",
             "scored_tests.rs",
+            "options_tests.rs",
         ];
         let folders = [
             ("gemm", "gemm"),

@@ -72,6 +72,7 @@ const RUN: &[Run] = &[
     Run { name: "gemm", command: "gpu-bench --gemm --json \"$OUT/gemm.json\" $GEMM" },
     // `ATTENTION="--head-dim 128 --rounds 3" ./run.sh attention` for these only; needs PyTorch.
     Run { name: "attention", command: ATTENTION },
+    Run { name: "decode", command: "gpu-bench --decode --json \"$OUT/decode.json\"" },
     Run { name: "tune", command: TUNE },
     Run { name: "bundles", command: BUNDLES },
 ];

@@ -2,7 +2,7 @@
 //!
 //! * [`forward`](fn@forward): many queries, as in prefill;
 //! * [`backward`](fn@backward): the gradients of queries, keys and values;
-//! * [`decode`](fn@decode): the last few tokens of each sequence, over a KV cache;
+//! * [`decode`](fn@decode): the last few tokens of each sequence, over a KV cache; [`decode_cache`]: over one on pages, or of FP8;
 //! * [`kv_append`]: writes new tokens into the cache; [`merge_states`]: one attention from several over parts of the keys.
 //!
 //! Tensors are `[batch, sequence, heads, head_dim]`, as models' projections leave them, with any strides: a `[batch, heads, sequence,
@@ -26,7 +26,7 @@ mod testing;
 
 pub use append::{Positions, kv_append};
 pub use backward::{Attended, BackwardOptions, BackwardWorkspace, Gradients, backward};
-pub use decode::{DecodeOptions, DecodeWorkspace, MAX_QUERIES, decode};
+pub use decode::{Cache, Cached, DecodeOptions, DecodeWorkspace, MAX_QUERIES, decode, decode_cache};
 pub use forward::{ForwardOptions, Packed, Window, forward};
 pub use merge::merge_states;
 pub use score::{Place, ScoreMod, mask, score};

@@ -90,6 +90,14 @@ impl Extents {
             &[batch, keys, kv_heads, value_dim],
             "batch, keys and kv_heads are those of `k`",
         )?;
+        let extents = Extents { batch, queries, keys, heads, kv_heads, head_dim, value_dim };
+        extents.check_heads(check)?;
+        Ok(extents)
+    }
+
+    /// Checks numbers and dimensions of heads.
+    pub fn check_heads(&self, check: &Check) -> Result<(), Error> {
+        let &Extents { heads, kv_heads, head_dim, value_dim, .. } = self;
         for (argument, dim) in [("q", head_dim), ("v", value_dim)] {
             if dim == 0 || dim > MAX_HEAD_DIM {
                 let problem = format!("a head dimension of {dim}, but 1 to {MAX_HEAD_DIM} are possible");
@@ -100,7 +108,7 @@ impl Extents {
             let problem = format!("{heads} heads, but a multiple of the {kv_heads} KV heads is needed");
             return Err(check.refuse("q", problem, "each KV head serves a group of as many heads"));
         }
-        Ok(Extents { batch, queries, keys, heads, kv_heads, head_dim, value_dim })
+        Ok(())
     }
 
     /// Checks everything that does not depend on the function.
@@ -110,7 +118,13 @@ impl Extents {
         outputs: &Outputs<'_, T>,
     ) -> Result<Extents, Error> {
         let extents = Extents::of(check, inputs)?;
-        let Extents { batch, queries, heads, value_dim, .. } = extents;
+        extents.check_outputs(check, outputs)?;
+        Ok(extents)
+    }
+
+    /// Checks where the result goes.
+    pub fn check_outputs<T: Element>(&self, check: &Check, outputs: &Outputs<'_, T>) -> Result<(), Error> {
+        let &Extents { batch, queries, heads, value_dim, .. } = self;
         check.shape(
             "out",
             outputs.out.shape(),
@@ -120,7 +134,7 @@ impl Extents {
         if let Some(lse) = &outputs.lse {
             check.shape("lse", lse.shape(), &[batch, heads, queries], "[batch, heads, queries]")?;
         }
-        Ok(extents)
+        Ok(())
     }
 
     /// The heads that share a KV head.

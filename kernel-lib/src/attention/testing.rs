@@ -130,53 +130,57 @@ impl<T: Activation> Case<T> {
 
     /// A result must be as near to the f64 one as the module's header says.
     pub fn check(&self, out: &[f64], lse: Option<&[f64]>, what: &str) {
-        let (q, k, v) = (to_f64(&self.q), to_f64(&self.k), to_f64(&self.v));
-        let exact = reference::forward(&self.problem, &q, &k, &v);
-        let rounded = reference::forward_rounded::<T>(&self.problem, &q, &k, &v);
-        let of_type = exact.out.iter().zip(&rounded.out).map(|(e, r)| (e - r).abs()).fold(0.0, f64::max);
-        let bounds = self.f32_bounds(&exact, &q, &k, &v);
-        assert_eq!((out.len(), exact.out.len()), (exact.out.len(), bounds.out.len()));
-        for (i, ((&found, &exact), &f32_error)) in out.iter().zip(&exact.out).zip(&bounds.out).enumerate() {
-            let (error, bound) = ((found - exact).abs(), 2.0 * of_type + f32_error);
-            assert!(error <= bound, "{what}, element {i}: {found} for {exact}, {error:e} above {bound:e}");
-        }
-        let Some(lse) = lse else { return };
-        for (i, ((&found, &exact), &bound)) in lse.iter().zip(&exact.lse).zip(&bounds.lse).enumerate() {
-            let equal = found == exact; // −∞ is exact
-            assert!(
-                equal || (found - exact).abs() <= bound,
-                "{what}, LSE {i}: {found} for {exact}, above {bound:e}"
-            );
-        }
+        let inputs = [to_f64(&self.q), to_f64(&self.k), to_f64(&self.v)];
+        check::<T>(&self.problem, [&inputs[0], &inputs[1], &inputs[2]], out, lse, what);
     }
+}
 
-    /// The errors that arithmetic in f32 may make, whatever `T` is.
-    fn f32_bounds(&self, exact: &Attended, q: &[f64], k: &[f64], v: &[f64]) -> Attended {
-        let p = &self.problem;
-        let u = 2f64.powi(-24);
-        let (d, d_v) = (p.head_dim, p.value_dim);
-        let mut bounds = exact.clone();
-        for row in 0..p.batch * p.queries * p.heads {
-            let (batch, query, head) = (row / p.heads / p.queries, row / p.heads % p.queries, row % p.heads);
-            let at = (batch * p.heads + head) * p.queries + query;
-            let kv = |key: usize| (batch * p.keys + key) * p.kv_heads + head / (p.heads / p.kv_heads);
-            let seen = p.visible(batch, head, query);
-            let size = |key: usize| -> f64 {
-                let products = q[row * d..][..d].iter().zip(&k[kv(key) * d..][..d]);
-                let added = p.changed(0.0, [batch, head, query, key]).abs() + p.softcap.unwrap_or(0.0);
-                products.map(|(a, b)| (a * b).abs()).sum::<f64>() * p.scale()
-                    + if added.is_finite() { added } else { 0.0 }
-            };
-            let e = (d + 4) as f64 * u * seen.iter().map(|&key| size(key)).fold(0.0, f64::max);
-            let n = seen.len() as f64 + 1.0;
-            // Numerator and denominator: weights, sums and rescaling, whose steps are fewer than keys.
-            let relative = 2.0 * ((2.0 * e).exp_m1() + (2.0 * n + 20.0) * u);
-            for i in 0..d_v {
-                let largest = seen.iter().map(|&key| v[kv(key) * d_v + i].abs()).fold(0.0, f64::max);
-                bounds.out[row * d_v + i] = relative * largest;
-            }
-            bounds.lse[at] = e + (n + 20.0) * u + 4.0 * u * exact.lse[at].abs();
-        }
-        bounds
+/// A result of queries, keys and values must be as near to the f64 one as the module's header says.
+pub fn check<T: Element>(p: &Problem, [q, k, v]: [&[f64]; 3], out: &[f64], lse: Option<&[f64]>, what: &str) {
+    let exact = reference::forward(p, q, k, v);
+    let rounded = reference::forward_rounded::<T>(p, q, k, v);
+    let of_type = exact.out.iter().zip(&rounded.out).map(|(e, r)| (e - r).abs()).fold(0.0, f64::max);
+    let bounds = f32_bounds(p, &exact, q, k, v);
+    assert_eq!((out.len(), exact.out.len()), (exact.out.len(), bounds.out.len()));
+    for (i, ((&found, &exact), &f32_error)) in out.iter().zip(&exact.out).zip(&bounds.out).enumerate() {
+        let (error, bound) = ((found - exact).abs(), 2.0 * of_type + f32_error);
+        assert!(error <= bound, "{what}, element {i}: {found} for {exact}, {error:e} above {bound:e}");
     }
+    let Some(lse) = lse else { return };
+    for (i, ((&found, &exact), &bound)) in lse.iter().zip(&exact.lse).zip(&bounds.lse).enumerate() {
+        let equal = found == exact; // −∞ is exact
+        assert!(
+            equal || (found - exact).abs() <= bound,
+            "{what}, LSE {i}: {found} for {exact}, above {bound:e}"
+        );
+    }
+}
+
+/// The errors that arithmetic in f32 may make, whatever `T` is.
+fn f32_bounds(p: &Problem, exact: &Attended, q: &[f64], k: &[f64], v: &[f64]) -> Attended {
+    let u = 2f64.powi(-24);
+    let (d, d_v) = (p.head_dim, p.value_dim);
+    let mut bounds = exact.clone();
+    for row in 0..p.batch * p.queries * p.heads {
+        let (batch, query, head) = (row / p.heads / p.queries, row / p.heads % p.queries, row % p.heads);
+        let at = (batch * p.heads + head) * p.queries + query;
+        let kv = |key: usize| (batch * p.keys + key) * p.kv_heads + head / (p.heads / p.kv_heads);
+        let seen = p.visible(batch, head, query);
+        let size = |key: usize| -> f64 {
+            let products = q[row * d..][..d].iter().zip(&k[kv(key) * d..][..d]);
+            let added = p.changed(0.0, [batch, head, query, key]).abs() + p.softcap.unwrap_or(0.0);
+            products.map(|(a, b)| (a * b).abs()).sum::<f64>() * p.scale()
+                + if added.is_finite() { added } else { 0.0 }
+        };
+        let e = (d + 4) as f64 * u * seen.iter().map(|&key| size(key)).fold(0.0, f64::max);
+        let n = seen.len() as f64 + 1.0;
+        // Numerator and denominator: weights, sums and rescaling, whose steps are fewer than keys.
+        let relative = 2.0 * ((2.0 * e).exp_m1() + (2.0 * n + 20.0) * u);
+        for i in 0..d_v {
+            let largest = seen.iter().map(|&key| v[kv(key) * d_v + i].abs()).fold(0.0, f64::max);
+            bounds.out[row * d_v + i] = relative * largest;
+        }
+        bounds.lse[at] = e + (n + 20.0) * u + 4.0 * u * exact.lse[at].abs();
+    }
+    bounds
 }

@@ -1,8 +1,10 @@
 //! Configs of attention decode, and the number of splits.
 
-use tegula::prelude::{DotInto, Float, bf16, f16};
+use tegula::Diagnostics;
+use tegula::ir::kernel::Kernel;
+use tegula::prelude::{DotInto, Float, bf16, f8e4m3, f16};
 
-use super::kernel::attention_decode;
+use super::kernel::{Features, attention_decode, attention_decode_cache};
 use crate::DeviceClass;
 use crate::attention::shape::padded;
 use crate::registry::{Entry, Variant};
@@ -101,6 +103,11 @@ impl DecodeConfig {
                 DecodeConfig { block_group, block_kv, num_warps: 4, num_stages: 3, ..config }
             }
         }
+    }
+
+    /// The same for a cache of another element type, whose keys and values go through registers, a step ahead, instead of a pipeline in shared memory.
+    pub fn converting(self) -> DecodeConfig {
+        DecodeConfig { num_stages: 1, ..self }
     }
 
     /// Is the config legal for a shape, with so many splits?
@@ -295,17 +302,33 @@ pub fn entry() -> Entry {
     Entry { name: "attention_decode", variants }
 }
 
+/// What the registry lists of caches on pages, or of FP8.
+pub fn cache_entry() -> Entry {
+    let mut variants = Vec::new();
+    cache_variants_of::<f32>("f32", 4, &mut variants);
+    cache_variants_of::<f16>("f16", 2, &mut variants);
+    cache_variants_of::<bf16>("bf16", 2, &mut variants);
+    Entry { name: "attention_decode_cache", variants }
+}
+
+const DEVICES: [(DeviceClass, bool); 2] =
+    [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)];
+
+fn with_hints(staged: Result<Kernel, Diagnostics>, config: DecodeConfig) -> Result<Kernel, Diagnostics> {
+    staged.map(|mut kernel| {
+        kernel.hints.num_warps = config.num_warps;
+        kernel.hints.num_stages = config.num_stages;
+        kernel
+    })
+}
+
 fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mut Vec<Variant>) {
-    for (device, host_only) in [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)] {
+    for (device, host_only) in DEVICES {
         for config in DecodeConfig::space(bytes, device) {
             let stage = move |split: bool| {
                 // As many heads as the block has: of a group of as many, or of more.
                 let merge = split.then(|| config.merge_tile(config.block_group));
-                attention_decode::<T>::stage(true, merge, config).map(|mut kernel| {
-                    kernel.hints.num_warps = config.num_warps;
-                    kernel.hints.num_stages = config.num_stages;
-                    kernel
-                })
+                with_hints(attention_decode::<T, T>::stage(true, merge, config), config)
             };
             // Heads of fewer elements are none of models that are served.
             let served = !host_only && config.head_dim >= 64;
@@ -314,6 +337,40 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mu
             if !host_only {
                 let split = Variant::new(format!("{types}, split"), config, move || stage(true));
                 variants.push(split.served(served));
+            }
+        }
+    }
+}
+
+fn cache_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mut Vec<Variant>) {
+    let paged = |page_size| Features { page_size: Some(page_size), lse: true, ..Features::default() };
+    let all = Features {
+        checked: false,
+        scaled: true,
+        left: true,
+        softcap: true,
+        alibi: true,
+        sinks: true,
+        ..paged(16)
+    };
+    for (device, host_only) in DEVICES {
+        for config in DecodeConfig::space(bytes, device) {
+            for features in [paged(16), paged(64), paged(128), all] {
+                let stage = move || {
+                    let merge = (!host_only).then(|| config.merge_tile(config.block_group));
+                    with_hints(attention_decode_cache::<T, T>::stage(features, merge, config), config)
+                };
+                variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
+            }
+            let config = config.converting();
+            let contiguous = Features { scaled: true, lse: true, ..Features::default() };
+            for features in [contiguous, Features { scaled: true, ..paged(64) }] {
+                let stage = move || {
+                    let merge = (!host_only).then(|| config.merge_tile(config.block_group));
+                    with_hints(attention_decode_cache::<T, f8e4m3>::stage(features, merge, config), config)
+                };
+                let types = format!("{types}, f8e4m3");
+                variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
             }
         }
     }

@@ -4,12 +4,17 @@
 //! is read once for all of them. Where sequences and heads are too few for the device, the keys are split among programs. Each of them leaves a partial result, and the
 //! one that is ready last puts them together: none waits for another, a second launch is spared, and, as partial results are merged in the order of
 //! the keys, the result does not depend on which one it is.
+//!
+//! Two kernels with one body, so that launches of the plain one have no arguments that they do not need.
+
+use std::f64::consts::LOG2_E;
 
 use tegula::prelude::*;
 
+use super::cache::{Keys, Pages};
 use super::config::{DecodeConfig, MergeTile};
 use super::state::{Partial, Split};
-use crate::attention::matrix::{head_rows, narrowed, narrowed_mut, of_sequence};
+use crate::attention::matrix::{narrowed, narrowed_mut, of_sequence};
 use crate::attention::softmax::log2_scale;
 
 /// The attention of `s_q` queries, the last of each sequence, to all of its keys.
@@ -18,10 +23,10 @@ use crate::attention::softmax::log2_scale;
 /// One program a split, block of a group's heads, KV head and sequence, in this order; one split unless there is a `merge`. Then, partials: `[b, splits, s_q, h, d_v]`;
 /// stats, which are maxima and sums: `[2, b, splits, s_q, h]`; arrivals: a number for each program but for splits, zeros, and zeros again afterwards.
 #[kernel]
-pub fn attention_decode<T: Float + DotInto<f32>>(
+pub fn attention_decode<T: Float + DotInto<f32>, E: Element>(
     q: View<T, 4>,
-    k: View<T, 4>,
-    v: View<T, 4>,
+    k: View<E, 4>,
+    v: View<E, 4>,
     kv_len: View<i32, 1>,
     out: ViewMut<T, 4>,
     lse: ViewMut<f32, 3>,
@@ -34,7 +39,110 @@ pub fn attention_decode<T: Float + DotInto<f32>>(
     merge: Option<MergeTile>,
     config: DecodeConfig,
 ) {
+    let given = Given { q, k, v, kv_len, scale, extras: Extras::default() };
+    attend(given, out, with_lse.then_some(lse), merge, (partials, stats, arrivals, splits), config);
+}
+
+/// What is asked for besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Features {
+    /// Keys of a page, a power of two, of a cache that lies on pages: k and v are `[pages, page size, h_kv, …]`.
+    pub page_size: Option<usize>,
+    /// Check entries of the page table.
+    pub checked: bool,
+    /// Keys and values are to be multiplied by `k_scale` and `v_scale`.
+    pub scaled: bool,
+    /// Keys far behind a query's position are not seen: `left`.
+    pub left: bool,
+    /// Scores are softcap · tanh(score / softcap).
+    pub softcap: bool,
+    /// Scores fall with the distance, by `slopes`.
+    pub alibi: bool,
+    /// Denominators have e^sink besides.
+    pub sinks: bool,
+    /// `lse` is wanted.
+    pub lse: bool,
+}
+
+/// [`attention_decode`] over a cache on pages, or with scales, and with what changes scores.
+///
+/// pages: `[b, pages of a sequence]`; k_scale, v_scale: `[b, h_kv]`; slopes: `[b, h]`; sinks: `[h]`.
+#[kernel]
+pub fn attention_decode_cache<T: Float + DotInto<f32>, E: Element>(
+    q: View<T, 4>,
+    k: View<E, 4>,
+    v: View<E, 4>,
+    kv_len: View<i32, 1>,
+    pages: View<i32, 2>,
+    k_scale: View<f32, 2>,
+    v_scale: View<f32, 2>,
+    slopes: View<f32, 2>,
+    sinks: View<f32, 1>,
+    out: ViewMut<T, 4>,
+    lse: ViewMut<f32, 3>,
+    partials: ViewMut<f32, 5>,
+    stats: ViewMut<f32, 5>,
+    arrivals: ViewMut<i32, 1>,
+    scale: Scalar<f32>,
+    softcap: Scalar<f32>,
+    left: Scalar<i32>,
+    splits: Scalar<i32>,
+    features: Features,
+    merge: Option<MergeTile>,
+    config: DecodeConfig,
+) {
+    let extras = Extras {
+        pages: features.page_size.map(|size| Pages { table: pages, size, checked: features.checked }),
+        scales: features.scaled.then_some([k_scale, v_scale]),
+        left: features.left.then_some(left),
+        softcap: features.softcap.then_some(softcap),
+        slopes: features.alibi.then_some(slopes),
+        sinks: features.sinks.then_some(sinks),
+    };
+    let given = Given { q, k, v, kv_len, scale, extras };
+    attend(given, out, features.lse.then_some(lse), merge, (partials, stats, arrivals, splits), config);
+}
+
+/// What is read.
+struct Given<T: Element, E: Element> {
+    q: View<T, 4>,
+    k: View<E, 4>,
+    v: View<E, 4>,
+    kv_len: View<i32, 1>,
+    scale: Scalar<f32>,
+    extras: Extras,
+}
+
+#[derive(Default)]
+struct Extras {
+    pages: Option<Pages>,
+    scales: Option<[View<f32, 2>; 2]>,
+    left: Option<Scalar<i32>>,
+    softcap: Option<Scalar<f32>>,
+    slopes: Option<View<f32, 2>>,
+    sinks: Option<View<f32, 1>>,
+}
+
+fn converts<E: Element, T: Element>() -> bool {
+    E::ELEM != T::ELEM
+}
+
+/// Partial results, maxima and sums, arrivals, and the number of splits.
+type Shared = (ViewMut<f32, 5>, ViewMut<f32, 5>, ViewMut<i32, 1>, Scalar<i32>);
+
+#[tile_fn]
+fn attend<T: Float + DotInto<f32>, E: Element>(
+    given: Given<T, E>,
+    out: ViewMut<T, 4>,
+    lse: Option<ViewMut<f32, 3>>,
+    merge: Option<MergeTile>,
+    shared: Shared,
+    config: DecodeConfig,
+) {
+    let (partials, stats, arrivals, splits) = shared;
     let DecodeConfig { block_queries, block_group, block_kv, head_dim, value_dim, .. } = config;
+    let Given { q, k, v, kv_len, scale, extras } = given;
+    let Extras { pages, scales, left, softcap, slopes, sinks } = extras;
     let rows = block_queries * block_group;
     let queries = q.dim(1).cast::<i32>();
     let kv_heads = k.dim(2).cast::<i32>();
@@ -47,62 +155,112 @@ pub fn attention_decode<T: Float + DotInto<f32>>(
     // A part may have fewer heads than its block: those of the next group are not its own.
     let (head, heads_end) = (kv_head * group + part * block_group, ((kv_head + 1) * group).cast::<i64>());
 
-    let keys = of_sequence(kv_len, batch).clamp(0, k.dim(1).cast::<i32>());
-    let tiles = if merge.is_some() { cdiv(cdiv(keys, block_kv), splits) } else { cdiv(keys, block_kv) };
-    let (begin, end) = (split * tiles * block_kv, min((split + 1) * tiles * block_kv, keys));
-    // The last key that row r sees, which is of query r / block_group.
+    let capacity = pages.map_or_else(|| k.dim(1).cast::<i32>(), |pages| pages.capacity(k));
+    let keys = of_sequence(kv_len, batch).clamp(0, capacity);
+    // The last key that row r sees, which is of query r / block_group, and the first tile of which any row sees something.
     let last = keys - queries + arange(0, rows) / block_group;
+    let skipped = match left {
+        Some(left) => max(keys - queries - left, 0) / block_kv,
+        None => constant(0),
+    };
+    let all_tiles = cdiv(keys, block_kv) - skipped;
+    let tiles = if merge.is_some() { cdiv(all_tiles, splits) } else { all_tiles };
+    let begin = (skipped + split * tiles) * block_kv;
+    let end = min(begin + tiles * block_kv, keys);
 
     let q = narrowed(q, 2, heads_end);
     let qs = q.load([batch, 0, head, 0], [1, block_queries, block_group, head_dim]).reshape([rows, head_dim]);
-    let (k, v) = (head_rows(k, batch, kv_head, keys), head_rows(v, batch, kv_head, keys));
-    let c = log2_scale(scale);
-    let mut state = Split::new(rows, block_kv, value_dim);
-    for key in range(begin, end).step_by(block_kv) {
-        let ks = k.load([key, 0], [block_kv, head_dim]);
-        let visible = (key + arange(0, block_kv)).expand(0) <= last.expand(1);
-        state = state.step(qs, ks, || v.load([key, 0], [block_kv, value_dim]), visible, c);
+    // Numbers of heads, as rows have them.
+    let of_rows = |heads: Tile<f32>| {
+        heads.reshape([1, block_group]).broadcast_to([block_queries, block_group]).reshape([rows])
+    };
+    let slopes = slopes.map(|slopes| of_rows(slopes.load([batch, head], [1, block_group])));
+    let sinks = sinks.map(|sinks| {
+        let sinks = of_rows(sinks.load([head], [block_group]) * LOG2_E);
+        // Counted once.
+        if merge.is_some() { select(split.eq_(0), sinks, f64::NEG_INFINITY) } else { sinks }
+    });
+    let of_head = |scale: View<f32, 2>| scale.load([batch, kv_head], [1, 1]).sum(1).sum(0);
+    let scale = scales.map_or(scale, |[k_scale, _]| scale * of_head(k_scale));
+    let changes = softcap.is_some() || slopes.is_some();
+    let c = if changes { constant(LOG2_E as f32) } else { log2_scale(scale) };
+    let changed = |score: Tile<f32>, number: Tile<i32>| {
+        let mut score = score * scale;
+        if let Some(softcap) = softcap {
+            score = (score * (1.0 / softcap)).tanh() * softcap;
+        }
+        if let Some(slopes) = slopes {
+            score -= (last.expand(1) - number).abs().cast::<f32>() * slopes.expand(1);
+        }
+        score
+    };
+    let step = |state: Split, ks: Tile<E>, vs: &dyn Fn() -> Tile<E>, key: Scalar<i32>| {
+        let number = (key + arange(0, block_kv)).expand(0);
+        let change = |score: Tile<f32>| if changes { changed(score, number) } else { score };
+        let visible = number.le(last.expand(1));
+        let visible = match left {
+            Some(left) => visible & number.ge((last - left).expand(1)),
+            None => visible,
+        };
+        state.step(qs, ks.cast::<T>(), || vs().cast::<T>(), change, visible, c)
+    };
+
+    let read = |cache: View<E, 4>| Keys { cache, batch, kv_head, count: end, pages };
+    let (k, v) = (read(k), read(v));
+    let mut state = Split::new(rows, block_kv, value_dim, sinks);
+    if !converts::<E, T>() {
+        for key in range(begin, end).step_by(block_kv) {
+            let ks = k.tile(key, [block_kv, head_dim]);
+            state = step(state, ks, &|| v.tile(key, [block_kv, value_dim]), key);
+        }
+    } else {
+        // What is converted is loaded into registers, as threads find it in memory, a step ahead; it goes through shared memory as what it was converted to.
+        let mut ks = k.tile(begin, [block_kv, head_dim]);
+        let mut vs = v.tile(begin, [block_kv, value_dim]);
+        for key in range(begin, end).step_by(block_kv) {
+            let (now_k, now_v) = (ks, vs);
+            ks = k.tile(key + block_kv, [block_kv, head_dim]);
+            vs = v.tile(key + block_kv, [block_kv, value_dim]);
+            state = step(state, now_k, &|| now_v, key);
+        }
     }
-    let attended = state.finish();
+    let mut attended = state.finish(sinks);
+    if let Some([_, v_scale]) = scales {
+        attended.acc *= of_head(v_scale);
+    }
 
     // What is outside these views, of other groups, is neither stored nor loaded.
-    let (out, lse) = (narrowed_mut(out, 2, heads_end), narrowed_mut(lse, 1, heads_end));
+    let (out, lse) = (narrowed_mut(out, 2, heads_end), lse.map(|lse| narrowed_mut(lse, 1, heads_end)));
     let store = |attended: Partial, heads: usize| {
         let tile = attended.out().cast::<T>().reshape([1, block_queries, heads, value_dim]);
         out.store([batch, constant(0), head, constant(0)], tile);
-        if with_lse {
+        if let Some(lse) = lse {
             let by_head = attended.lse().reshape([block_queries, heads]).trans();
             lse.store([batch, head, constant(0)], by_head.reshape([1, heads, block_queries]));
         }
     };
-    if merge.is_none() {
-        store(attended, block_group);
-    } else {
-        let MergeTile { heads, states } = merge.unwrap_or_default();
+    if let Some(MergeTile { heads, states }) = merge {
         let (partials, stats) = (narrowed_mut(partials, 3, heads_end), narrowed_mut(stats, 4, heads_end));
-        let of_rows = [1, 1, 1, block_queries, block_group];
         for (i, stat) in [attended.max, attended.sum].into_iter().enumerate() {
-            stats.store([constant(i as i32), batch, split, constant(0), head], stat.reshape(of_rows));
+            let stat = stat.reshape([1, 1, 1, block_queries, block_group]);
+            stats.store([constant(i as i32), batch, split, constant(0), head], stat);
         }
         let acc = attended.acc.reshape([1, 1, block_queries, block_group, value_dim]);
         partials.store([batch, split, constant(0), head, constant(0)], acc);
 
         let arrived = arrivals.base_ptr() + task;
         if atomic_add(arrived, 1) == splits - 1 {
-            let merged_rows = [block_queries, heads];
-            let mut merged = Partial::none(merged_rows, [block_queries, heads, value_dim]);
-            // Splits behind the last key have nothing to add.
-            let with_keys = cdiv(cdiv(keys, block_kv), max(tiles, 1));
+            let mut merged = Partial::none([block_queries, heads], [block_queries, heads, value_dim]);
+            // Splits behind the last key have nothing to add; the first one may have a sink.
+            let with_keys = max(cdiv(all_tiles, max(tiles, 1)), 1);
             for state in range(0, with_keys).step_by(states) {
                 let stat = |i: i32, padding: Padding| {
                     let at = [constant(i), batch, state, constant(0), head];
                     let tile = stats.load_padded(at, [1, 1, states, block_queries, heads], padding);
                     tile.reshape([states, block_queries, heads])
                 };
-                let acc = partials.load(
-                    [batch, state, constant(0), head, constant(0)],
-                    [1, states, block_queries, heads, value_dim],
-                );
+                let at = [batch, state, constant(0), head, constant(0)];
+                let acc = partials.load(at, [1, states, block_queries, heads, value_dim]);
                 let acc = acc.reshape([states, block_queries, heads, value_dim]);
                 merged = merged.merged(Partial {
                     max: stat(0, Padding::NegInf),
@@ -113,5 +271,7 @@ pub fn attention_decode<T: Float + DotInto<f32>>(
             atomic_xchg_with(arrived, 0, AtomicOptions::new().relaxed());
             store(merged, heads);
         }
+    } else {
+        store(attended, block_group);
     }
 }

@@ -1,40 +1,33 @@
 //! Attention decode: one or a few new queries of each sequence, over a KV cache.
 
+mod cache;
 pub mod config;
 pub mod kernel;
+mod options;
+#[cfg(test)]
+mod options_tests;
 mod state;
 #[cfg(test)]
 mod tests;
 mod workspace;
 
 use tegula::prelude::DotInto;
-use tegula::runtime::{Stream, TensorView, TensorViewMut};
+use tegula::runtime::{Device, Stream, TensorView, TensorViewMut};
 
 use super::shape::{self, Extents, Inputs, Outputs, check_dims};
 use crate::check::Check;
+use crate::tuned::TunedDecode;
 use crate::{Activation, DeviceClass, Error};
 use config::{DecodeConfig, DecodeShape};
+use kernel::Features;
+pub use options::{Cache, Cached, DecodeOptions};
 pub use workspace::DecodeWorkspace;
 use workspace::Partials;
 
 /// The most queries of a sequence: more are [`forward`](fn@super::forward)'s.
 pub const MAX_QUERIES: usize = 8;
 
-/// What is not in the shapes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DecodeOptions {
-    /// What scores are multiplied by, above 0; `None`: 1 / √head_dim.
-    pub scale: Option<f32>,
-    /// The length of the longest sequence, where the host knows it: config and splits are chosen by it. A wrong one gives the right result, later.
-    /// `None`: the cache is taken to be full.
-    pub max_len: Option<usize>,
-    /// Into how many parts the keys of a sequence are split; `None`: by length, sequences and device.
-    pub splits: Option<usize>,
-    /// How the work is cut; `None`: by shape and device.
-    pub config: Option<DecodeConfig>,
-}
-
-/// The attention of the last `queries` tokens of each sequence to all of it, themselves included, causally: query i sees the keys up to `kv_len − queries + i`.
+/// [`decode_cache`] over a cache of the queries' element type, with a piece of memory for each sequence.
 ///
 /// | argument | shape | type |
 /// |---|---|---|
@@ -43,88 +36,190 @@ pub struct DecodeOptions {
 /// | `kv_len` | `[batch]`, on the device, the new tokens included; numbers outside of 0 … capacity are taken as the nearest of these | i32 |
 /// | `outputs` | as [`forward`](fn@super::forward) | `T`, f32 |
 ///
-/// The same numerics as [`forward`](fn@super::forward): partial results of splits are f32. The result of a sequence does not depend on the others, but its last bits do on
-/// the number of splits.
-///
 /// # Errors
-/// Shapes that do not fit, more than 8 queries, a scale that is not above 0, 0 splits, no memory for partial results, and what a launch can fail with.
+/// Those of [`decode_cache`].
 pub fn decode<'a, T: Activation + DotInto<f32>>(
     inputs: Inputs<'_, T>,
     kv_len: impl Into<TensorView<'a, i32>>,
     outputs: Outputs<'_, T>,
-    options: &DecodeOptions,
+    options: &DecodeOptions<'_>,
     workspace: &mut DecodeWorkspace,
     stream: &Stream,
 ) -> Result<(), Error> {
     let check = Check::of("attention::decode");
-    let kv_len = kv_len.into();
     let extents = Extents::check(&check, &inputs, &outputs)?;
-    let Extents { batch, queries, keys, heads, kv_heads, head_dim, value_dim } = extents;
-    let scale = shape::scale(&check, options.scale, head_dim)?;
-    check.shape("kv_len", kv_len.shape(), &[batch], "a number for each sequence")?;
-    if queries > MAX_QUERIES {
-        let problem = format!("{queries} queries a sequence, but at most {MAX_QUERIES} are possible");
-        return Err(check.refuse("q", problem, "`attention::forward` with `kv_len` takes any number"));
+    let Inputs { q, k, v } = inputs;
+    let call = Call { q, cache: Cache::new(k, v), page_size: None, kv_len: kv_len.into(), extents };
+    call.run(&check, outputs, options, workspace, stream)
+}
+
+/// The attention of the last `queries` tokens of each sequence to all of it, themselves included, causally: query i sees the keys up to `kv_len − queries + i`.
+///
+/// `q` is `[batch, queries, heads, head_dim]`, of at most 8 queries; `cache`, in which a sequence's first `kv_len` slots are read, has elements of the same type or f8e4m3; `kv_len` and
+/// `outputs` are those of [`decode`].
+///
+/// The same numerics as [`forward`](fn@super::forward): partial results of splits are f32, and elements of a cache of FP8 are converted exactly. The result of a sequence does not depend on
+/// the others, but its last bits do on the number of splits.
+///
+/// # Errors
+/// Shapes that do not fit, more than 8 queries, a page size that is no power of two up to 256, a scale or softcap that is not above 0, 0 splits, no memory for partial results, and what
+/// a launch can fail with.
+pub fn decode_cache<'a, T: Activation + DotInto<f32>, E: Cached<T>>(
+    q: impl Into<TensorView<'a, T>>,
+    cache: Cache<'_, E>,
+    kv_len: impl Into<TensorView<'a, i32>>,
+    outputs: Outputs<'_, T>,
+    options: &DecodeOptions<'_>,
+    workspace: &mut DecodeWorkspace,
+    stream: &Stream,
+) -> Result<(), Error> {
+    let check = Check::of("attention::decode_cache");
+    let q = q.into();
+    let (extents, page_size) = cache.extents(&check, q.shape())?;
+    extents.check_outputs(&check, &outputs)?;
+    let call = Call { q, cache, page_size, kv_len: kv_len.into(), extents };
+    call.run(&check, outputs, options, workspace, stream)
+}
+
+/// What is read.
+struct Call<'a, 'c, 'k, T: Activation, E: Cached<T>> {
+    q: TensorView<'a, T>,
+    cache: Cache<'c, E>,
+    page_size: Option<usize>,
+    kv_len: TensorView<'k, i32>,
+    extents: Extents,
+}
+
+impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
+    fn run(
+        self,
+        check: &Check,
+        outputs: Outputs<'_, T>,
+        options: &DecodeOptions<'_>,
+        workspace: &mut DecodeWorkspace,
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        let Extents { batch, queries, keys, heads, kv_heads, head_dim, value_dim } = self.extents;
+        let scale = shape::scale(check, options.scale, head_dim)?;
+        check.shape("kv_len", self.kv_len.shape(), &[batch], "a number for each sequence")?;
+        if queries > MAX_QUERIES {
+            let problem = format!("{queries} queries a sequence, but at most {MAX_QUERIES} are possible");
+            return Err(check.refuse("q", problem, "`attention::forward` with `kv_len` takes any number"));
+        }
+        options.check(check, &self.extents)?;
+        if outputs.out.is_empty() {
+            return Ok(());
+        }
+        let device = stream.device();
+        let class = DeviceClass::of(device);
+        let shape = DecodeShape {
+            queries,
+            group: self.extents.group(),
+            keys: options.max_len.unwrap_or(keys).min(keys),
+            head_dim,
+            value_dim,
+            bytes: size_of::<T::Storage>(),
+        };
+        let features = options.features(&self.cache, self.page_size);
+        let plain = features == Features::default();
+        let same = E::ELEM == T::ELEM;
+        let tuned = (plain && same && options.config.is_none() && options.splits.is_none())
+            .then(|| tuned(&shape, batch * kv_heads, device))
+            .flatten();
+        let choose = || {
+            let config = DecodeConfig::choose(shape, class);
+            if same { config } else { config.converting() }
+        };
+        let config = options.config.or(tuned.map(|t| t.config)).unwrap_or_else(choose);
+        check_dims(check, (config.head_dim, config.value_dim), &self.extents)?;
+        if config.block_queries < queries {
+            let problem = format!("a block of {} queries, but there are {queries}", config.block_queries);
+            return Err(check.refuse("config", problem, ""));
+        }
+        let programs = batch * config.programs(kv_heads, shape.group);
+        let splits = options.splits.or(tuned.map(|t| t.splits));
+        let read = DecodeShape { bytes: size_of::<E::Storage>(), ..shape };
+        let splits = splits.unwrap_or_else(|| config.splits(programs, read, class));
+        let merge = (splits > 1).then(|| config.merge_tile(shape.group));
+        let Outputs { out, lse } = outputs;
+        let features = Features {
+            lse: lse.is_some(),
+            checked: cfg!(debug_assertions) && matches!(class, DeviceClass::Host { .. }),
+            ..features
+        };
+        let lse = check.done(lse.map_or_else(|| TensorViewMut::empty(device, 3), Ok))?;
+        let shared = match merge {
+            Some(_) => workspace.views(device, [batch, splits, queries, heads, value_dim], programs),
+            None => Partials::none(device),
+        };
+        let Partials { partials, stats, arrivals } = check.done(shared)?;
+        // The grid, which has as many programs at least, is checked to fit.
+        let split_number = i32::try_from(splits).unwrap_or(i32::MAX);
+        let Call { q, cache: Cache { k, v, table, scales }, kv_len, .. } = self;
+        if plain {
+            let launch = kernel::attention_decode::<T, E>(
+                q,
+                k,
+                v,
+                kv_len,
+                out,
+                lse,
+                partials,
+                stats,
+                arrivals,
+                scale,
+                split_number,
+                features.lse,
+                merge,
+                config,
+            );
+            let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages);
+            return check.launched(launch.grid(programs * splits).launch(stream));
+        }
+        let table = check.done(table.map_or_else(|| TensorView::empty(device, 2), Ok))?;
+        let numbers = check.done(TensorView::empty(device, 2))?;
+        let [k_scale, v_scale] = scales.unwrap_or([numbers; 2]);
+        let sinks = check.done(options.sinks.map_or_else(|| TensorView::empty(device, 1), Ok))?;
+        let launch = kernel::attention_decode_cache::<T, E>(
+            q,
+            k,
+            v,
+            kv_len,
+            table,
+            k_scale,
+            v_scale,
+            options.alibi.unwrap_or(numbers),
+            sinks,
+            out,
+            lse,
+            partials,
+            stats,
+            arrivals,
+            scale,
+            options.softcap.unwrap_or(1.0),
+            // More than there are keys is as good as all.
+            options.left.map_or(0, |left| left.min(keys) as i32),
+            split_number,
+            features,
+            merge,
+            config,
+        );
+        let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages);
+        check.launched(launch.grid(programs * splits).launch(stream))
     }
-    if options.splits == Some(0) {
-        return Err(check.refuse("splits", "0 splits, but at least 1 is needed", "`None` chooses"));
+}
+
+/// What a record has for this shape, if it is legal.
+fn tuned(shape: &DecodeShape, sequences: usize, device: &Device) -> Option<TunedDecode> {
+    if shape.head_dim != shape.value_dim {
+        return None;
     }
-    if outputs.out.is_empty() {
-        return Ok(());
-    }
-    let device = stream.device();
-    let class = DeviceClass::of(device);
-    let longest = options.max_len.unwrap_or(keys).min(keys);
-    let bytes = size_of::<T::Storage>();
-    let shape = DecodeShape { queries, group: extents.group(), keys: longest, head_dim, value_dim, bytes };
-    let at =
-        [queries, longest, batch * kv_heads, shape.group, head_dim, 8 * bytes].map(|extent| extent as u64);
-    let is_tuned = options.config.is_none() && options.splits.is_none() && head_dim == value_dim;
-    if is_tuned && bytes == 2 {
+    let at = [shape.queries, shape.keys, sequences, shape.group, shape.head_dim, 8 * shape.bytes];
+    let at = at.map(|extent| extent as u64);
+    if shape.bytes == 2 {
         crate::tuned::launched("attention_decode", &at);
     }
-    let tuned = crate::tuned::installed(device).filter(|_| is_tuned);
-    let tuned = tuned.and_then(|tuned| {
-        tuned.legal("attention_decode", &tuned.decode, &at, |t| t.config.check(shape, t.splits, class))
-    });
-    let config =
-        options.config.or(tuned.map(|t| t.config)).unwrap_or_else(|| DecodeConfig::choose(shape, class));
-    check_dims(&check, (config.head_dim, config.value_dim), &extents)?;
-    if config.block_queries < queries {
-        let problem = format!("a block of {} queries, but there are {queries}", config.block_queries);
-        return Err(check.refuse("config", problem, ""));
-    }
-    let programs = batch * config.programs(kv_heads, extents.group());
-    let splits = options.splits.or(tuned.map(|t| t.splits));
-    let splits = splits.unwrap_or_else(|| config.splits(programs, shape, class));
-    let merge = (splits > 1).then(|| config.merge_tile(shape.group));
-    let Outputs { out, lse } = outputs;
-    let with_lse = lse.is_some();
-    let lse = check.done(lse.map_or_else(|| TensorViewMut::empty(device, 3), Ok))?;
-    let shared = match merge {
-        Some(_) => workspace.views(device, [batch, splits, queries, heads, value_dim], programs),
-        None => Partials::none(device),
-    };
-    let Partials { partials, stats, arrivals } = check.done(shared)?;
-    let Inputs { q, k, v } = inputs;
-    // The grid, which has as many programs at least, is checked to fit.
-    let split_number = i32::try_from(splits).unwrap_or(i32::MAX);
-    let launch = kernel::attention_decode::<T>(
-        q,
-        k,
-        v,
-        kv_len,
-        out,
-        lse,
-        partials,
-        stats,
-        arrivals,
-        scale,
-        split_number,
-        with_lse,
-        merge,
-        config,
-    );
-    let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages);
-    check.launched(launch.grid(programs * splits).launch(stream))
+    let tuned = crate::tuned::installed(device)?;
+    let class = DeviceClass::of(device);
+    tuned.legal("attention_decode", &tuned.decode, &at, |t| t.config.check(*shape, t.splits, class))
 }

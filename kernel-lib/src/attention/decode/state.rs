@@ -28,16 +28,17 @@ pub(super) struct Partial {
 }
 
 impl Split {
-    /// No keys seen yet.
-    pub fn new(rows: usize, block_kv: usize, value_dim: usize) -> Split {
+    /// No keys seen yet, but where there are `sinks` a score of so much, times log₂ e, in each row's denominator: it is counted at the end.
+    pub fn new(rows: usize, block_kv: usize, value_dim: usize, sinks: Option<Tile<f32>>) -> Split {
         Split {
-            max: full([rows], f64::NEG_INFINITY),
+            max: sinks.unwrap_or_else(|| full([rows], f64::NEG_INFINITY)),
             sums: zeros([rows, block_kv]),
             acc: zeros([rows, value_dim]),
         }
     }
 
-    /// Takes a tile of keys and values in, of which `visible` `[rows, keys]` are seen: q `[rows, d]`, k `[keys, d]`, v `[keys, value_dim]`. `c` is positive.
+    /// Takes a tile of keys and values in, of which `visible` `[rows, keys]` are seen: q `[rows, d]`, k `[keys, d]`, v `[keys, value_dim]`. Scores are what
+    /// `change` makes of them, times `c`, which is positive.
     ///
     /// Always with a mask: it is a few instructions for a tile of so few rows, where a loop of its own for the last tile would wait for memory once more.
     #[track_caller]
@@ -46,11 +47,12 @@ impl Split {
         q: Tile<T>,
         k: Tile<T>,
         v: impl FnOnce() -> Tile<T>,
+        change: impl FnOnce(Tile<f32>) -> Tile<f32>,
         visible: Tile<bool>,
         c: Scalar<f32>,
     ) -> Split {
         let (rows, keys) = (q.shape().dims()[0] as usize, k.shape().dims()[0] as usize);
-        let scores = dot_acc(q, k.trans(), zeros::<f32>([rows, keys]));
+        let scores = change(dot_acc(q, k.trans(), zeros::<f32>([rows, keys])));
         let scores = select(visible, scores, f64::NEG_INFINITY);
         let max = max(self.max, scores.max(1) * c);
         // A row that has seen nothing has a maximum of −∞, from which no difference may be taken.
@@ -64,9 +66,16 @@ impl Split {
         }
     }
 
-    /// All keys of the split were seen.
-    pub fn finish(self) -> Partial {
-        Partial { max: self.max, sum: self.sums.sum(1), acc: self.acc }
+    /// All keys of the split were seen, and those sinks that it began with.
+    #[track_caller]
+    pub fn finish(self, sinks: Option<Tile<f32>>) -> Partial {
+        let mut sum = self.sums.sum(1);
+        if let Some(sinks) = sinks {
+            // No difference of infinities.
+            let base = select(self.max.eq_(f64::NEG_INFINITY), 0.0, self.max);
+            sum += (sinks - base).exp2();
+        }
+        Partial { max: self.max, sum, acc: self.acc }
     }
 }
 

@@ -1,0 +1,74 @@
+//! Where the keys of a sequence are: behind each other, or on pages of a table.
+
+use tegula::prelude::*;
+
+use crate::attention::matrix::head_rows;
+
+/// Keys or values of one head of a sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<E: Element> {
+    /// `[b, c, h_kv, d]`, or `[pages, page size, h_kv, d]`.
+    pub cache: View<E, 4>,
+    pub batch: Scalar<i32>,
+    pub kv_head: Scalar<i32>,
+    /// How many of them are to be read: what lies behind reads as zeros.
+    pub count: Scalar<i32>,
+    pub pages: Option<Pages>,
+}
+
+/// A page table, `[b, pages of a sequence]`.
+#[derive(Clone, Copy)]
+pub(super) struct Pages {
+    pub table: View<i32, 2>,
+    /// Keys of a page, a power of two.
+    pub size: usize,
+    /// Stop at an entry that is no page. (On a GPU such an entry is taken as the nearest that is one.)
+    pub checked: bool,
+}
+
+impl Pages {
+    /// Keys that a sequence has room for.
+    #[track_caller]
+    pub fn capacity<E: Element>(self, cache: View<E, 4>) -> Scalar<i32> {
+        let capacity = self.table.dim(1).cast::<i32>() * self.size as i32;
+        // A cache without pages has no page that an entry could be taken as.
+        select(cache.dim(0).eq_(0), 0, capacity)
+    }
+}
+
+impl<E: Element> Keys<E> {
+    /// `[block, dim]` keys from `key` on, which is a multiple of `block`.
+    ///
+    /// Rows of a table's pages are gathered by pointers, a row of each key's: a page may have fewer keys than a tile, and a tile more than a page.
+    #[track_caller]
+    pub fn tile(self, key: Scalar<i32>, [block, dim]: [usize; 2]) -> Tile<E> {
+        let Keys { cache, batch, kv_head, count, pages } = self;
+        let Some(Pages { table, size, checked }) = pages else {
+            return head_rows(cache, batch, kv_head, count).load([key, constant(0)], [block, dim]);
+        };
+        let entries = (block / size).max(1);
+        let entry = table.load([batch, key / size as i32], [1, entries]);
+        let of_page = block / entries;
+        let entry = entry.reshape([entries, 1]).broadcast_to([entries, of_page]).reshape([block]);
+        let number = key + arange(0, block);
+        let exists = number.lt(count);
+        let pages = cache.dim(0).cast::<i32>();
+        if checked {
+            let is_page = entry.ge(0) & entry.lt(pages);
+            device_assert(is_page | number.ge(count), "an entry of the page table is no page of the cache");
+        }
+        let page = entry.clamp(0, pages - 1).cast::<i64>();
+        // Where in its page: of a page as large as a tile or larger, the tile begins at a multiple of the tile's size.
+        let slot = if size >= block {
+            (key % size as i32).cast::<i64>() + arange(0, block).cast::<i64>()
+        } else {
+            arange(0, block).cast::<i64>() % size as i64
+        };
+        let head = kv_head.cast::<i64>() * cache.stride(2);
+        let row = page * cache.stride(0) + slot * cache.stride(1) + head;
+        let column = arange(0, dim).cast::<i64>();
+        let at = row.expand(1) + (column * cache.stride(3)).expand(0);
+        let inside = exists.expand(1) & column.lt(cache.dim(3)).expand(0);
+        (cache.base_ptr() + at).load_masked(inside, zeros::<E>([block, dim]))
+    }
+}
