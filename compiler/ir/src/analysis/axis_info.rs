@@ -421,7 +421,11 @@ fn non_negative(kernel: &Kernel, value: Value, depth: u32) -> bool {
     match data.opcode {
         Opcode::Const(Literal::Int(x)) => x >= 0,
         Opcode::Iota { start } => start >= 0,
-        Opcode::ProgramId(_) | Opcode::NumPrograms(_) | Opcode::ViewDim(_) => true,
+        Opcode::ProgramId(_)
+        | Opcode::NumPrograms(_)
+        | Opcode::ViewDim(_)
+        | Opcode::CtaRank
+        | Opcode::GroupIndex => true,
         // A remainder has the sign of its dividend.
         Opcode::Binary(BinaryOp::Rem | BinaryOp::Shl | BinaryOp::Shr) => {
             depth > 0 && non_negative(kernel, data.operands[0], depth - 1)

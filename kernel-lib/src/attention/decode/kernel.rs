@@ -64,7 +64,7 @@ pub struct Features {
     pub lse: bool,
 }
 
-/// [`attention_decode`] over a cache on pages, or with scales, and with what changes scores.
+/// [`attention_decode`](attention_decode()) over a cache on pages, or with scales, and with what changes scores.
 ///
 /// pages: `[b, pages of a sequence]`; k_scale, v_scale: `[b, h_kv]`; slopes: `[b, h]`; sinks: `[h]`.
 #[kernel]
