@@ -134,7 +134,7 @@ fn line(Case { types, config, kernel }: &Case) -> Result<String, String> {
     // A second matrix of weights has a channel of its own, which is waited for while the products with the first are under way. What would be slow is to wait for
     // products, or for memory.
     let gated_parts = ["WARPGROUP.DEPBAR", "BAR", "LDG", "LDL", "LDS", "ST", "MEMBAR", "FENCE"];
-    let parts = if types.starts_with("gated") { &gated_parts[..] } else { &parts[..] };
+    let parts = if types.starts_with("gated") || config.beside > 0 { &gated_parts[..] } else { &parts[..] };
     let apart = |i: &&&str| parts.iter().any(|part| i.starts_with(part));
     if let Some(alien) = between.iter().find(apart) {
         return Err(format!("{types} {config:?}: {alien} between products"));
@@ -150,7 +150,7 @@ fn line(Case { types, config, kernel }: &Case) -> Result<String, String> {
             _ => "",
         },
         config.rows,
-        config.block_n,
+        config.width(),
         config.block_k,
         config.num_warps,
         config.num_stages,

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::cublas::{CudaBlas, result, sys};
-use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
+use cudarc::driver::{CudaContext, CudaEvent, CudaGraph, CudaStream};
 use tegula::prelude::bf16;
 use tegula::runtime::{Device, Tensor};
 use tegula_kernels::gemm::Class;
@@ -119,6 +119,20 @@ impl Blas {
     /// The stream, for cuBLASLt.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
+    }
+
+    /// From now on, calls are recorded instead of run.
+    pub fn begin_recording(&self) -> Result<(), Failure> {
+        let mode = cudarc::driver::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        self.stream.begin_capture(mode).map_err(failure)
+    }
+
+    /// What was recorded.
+    pub fn end_recording(&self) -> Result<CudaGraph, Failure> {
+        let flags =
+            cudarc::driver::sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+        let graph = self.stream.end_capture(flags).map_err(failure)?;
+        graph.ok_or_else(|| Failure("cuBLAS: nothing was recorded".into()))
     }
 
     /// An event on cuBLAS's stream.

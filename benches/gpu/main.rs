@@ -3,7 +3,7 @@
 //! `cargo bench --bench gpu --features jit`, or from the bundle (`cargo xtask bundle`) on a machine with neither Rust nor LLVM.
 //! Options: `--json FILE`; `--gemm` runs the comparison of matrix products alone (`gemm.rs`), with `--gemm-space` every config of it, with
 //! `--gemm-rows M` the shapes of so many rows only, with `--gemm-layers 4` those of Llama-3-8B's layers only, with `--gemm-type T` for T of bf16, f8e4m3, i8,
-//! tf32, or all (bf16), with `--gemm-seconds N` for so long at most (240, of each type); `--attention` that of attention, forward and backward (`attention.rs`), with
+//! tf32, or all (bf16), with `--gemm-streams` launched one by one instead of in graphs, with `--gemm-seconds N` for so long at most (240, of each type); `--attention` that of attention, forward and backward (`attention.rs`), with
 //! `--head-dim D` or `--sequence S` of those only, `--attention-rounds N` (7) and `--attention-seconds N` (300);
 //! `--decode` times attention decode alone (`decode.rs`), with `--decode-seconds N` for so long at most (240). Without a GPU it says so and ends with success.
 //!
@@ -68,6 +68,7 @@ fn main() -> ExitCode {
     if has("--gemm") || has("--gemm-space") {
         let options = gemm::Options {
             space: has("--gemm-space"),
+            streams: has("--gemm-streams"),
             rows: number("--gemm-rows"),
             layers: number("--gemm-layers"),
             seconds: number("--gemm-seconds").unwrap_or(240) as u64,

@@ -47,15 +47,15 @@ impl Tunable for Gemm {
         let steps = k.div_ceil(typed.block_k) as f64;
         // Of a CTA, of which a program may have several.
         let rows = typed.rows / (typed.cluster as usize).max(1);
-        let operands = 2.0 * ((rows + typed.block_n) * typed.block_k) as f64;
-        let products = 2.0 * (rows * typed.block_n * typed.block_k) as f64;
+        let operands = 2.0 * ((rows + typed.width()) * typed.block_k) as f64;
+        let products = 2.0 * (rows * typed.width() * typed.block_k) as f64;
         let own = tiles * steps / programs.max(1) as f64;
         // Of those that stay, the longest counts.
         let own = match typed.algorithm {
             Algorithm::Persistent => (tiles / programs.max(1) as f64).ceil() * steps,
             _ => own,
         };
-        let sums = rows * typed.block_n / (32 * typed.num_warps as usize).max(1);
+        let sums = rows * typed.width() / (32 * typed.num_warps as usize).max(1);
         let specialized = typed.warp_specialize != WarpSpecialize::Off;
         let groups = if typed.warp_specialize == WarpSpecialize::PingPong { 2 } else { 1 };
         let (threads, shared) = match specialized {

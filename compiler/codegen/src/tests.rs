@@ -412,3 +412,52 @@ fn measure_files() {
         }
     }
 }
+
+/// Where each of `texts` stands in `ptx`, which has each once.
+fn places(ptx: &str, texts: &[&str]) -> Vec<usize> {
+    let place = |text: &&str| {
+        let mut all = ptx.match_indices(*text);
+        let first = all.next().unwrap_or_else(|| panic!("`{text}` is missing from\n{ptx}")).0;
+        assert_eq!(all.next(), None, "`{text}` stands twice in\n{ptx}");
+        first
+    };
+    texts.iter().map(place).collect()
+}
+
+#[test]
+fn prefetches_at_the_start_do_not_wait_for_the_launches_before() {
+    let text = "
+        kernel @early(%x: view<?xf32> {align = 16, unit_stride = 0, small}, %y: view_mut<?xf32> {align = 16, unit_stride = 0, small}) hints {num_warps = 4} {
+          %zero = const 0 : i32
+          view_prefetch {shape = [4096]} %x[%zero]
+          %t = view_load %x[%zero] : tile<128xf32>
+          view_store %y[%zero], %t
+        }
+        kernel @late(%x: view<?xf32> {align = 16, unit_stride = 0, small}, %y: view_mut<?xf32> {align = 16, unit_stride = 0, small}) hints {num_warps = 4} {
+          %zero = const 0 : i32
+          %t = view_load %x[%zero] : tile<128xf32>
+          view_prefetch {shape = [4096]} %x[%zero]
+          view_store %y[%zero], %t
+        }";
+    let kernels = tegula_ir::text::parse_with_file(text, "input").expect("well-formed");
+    let ptx = |at: usize, target: &Target| {
+        crate::compile::compile(&kernels[at], target, &assembled()).expect("compiles").artifacts.ptx
+    };
+    let order = [
+        "griddepcontrol.launch_dependents",
+        "prefetch.global.L2",
+        "griddepcontrol.wait",
+        "ld.global",
+        "st.global",
+    ];
+    let early = places(&ptx(0, &Target::SM_90A), &order);
+    assert!(early.is_sorted(), "{early:?}");
+    let [launch, prefetch, wait, load, store] = places(&ptx(1, &Target::SM_90A), &order)[..] else {
+        unreachable!()
+    };
+    assert!(launch < wait && wait < load && load < store && wait < prefetch);
+    // Nothing overlaps there, but the hint is one nevertheless.
+    let older = ptx(0, &Target::SM_80);
+    assert!(!older.contains("griddepcontrol"), "{older}");
+    assert!(places(&older, &["prefetch.global.L2", "ld.global"]).is_sorted());
+}

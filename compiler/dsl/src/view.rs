@@ -84,6 +84,27 @@ macro_rules! views {
                 load(self.value, offsets, shape, padding)
             }
 
+            /// Says that the tile of this shape at `offsets` (in elements) will be loaded soon: the GPU brings it to its second-level cache. It is a hint, and safe: what lies
+            /// outside of the view is left alone, and what is loaded later is what was stored last.
+            ///
+            /// At the start of a kernel, before it reads or writes anything, it is done while the kernels before it in the stream still run, on GPUs that let them overlap (compute
+            /// capability 9.0 and later): say it of weights, which no kernel before this one makes.
+            ///
+            /// ```
+            /// # use tegula_dsl::{Argument, prelude::*};
+            /// # tegula_dsl::stage("k", Default::default(), || {
+            /// # let weights = View::<f32, 2>::declare("weights");
+            /// weights.prefetch((program_id(0) * 64, 0), [64, 256]);
+            /// # }).unwrap();
+            /// ```
+            #[track_caller]
+            pub fn prefetch(self, offsets: impl Offsets<R>, shape: [usize; R]) {
+                if let Ok(shape) = check_shape("`prefetch`", &shape) {
+                    let operands = place("offsets of `prefetch`", self.value, offsets);
+                    session::emit_op(Opcode::ViewPrefetch { shape: shape.dims().into() }, &operands, &[], &[]);
+                }
+            }
+
             /// The element at `offsets`, 0 if it lies outside of the view: a scalar, where [`load`](Self::load) gives tiles. What a producer of
             /// `warp_groups!` needs of memory (a list of blocks, a page) it reads like this.
             #[track_caller]

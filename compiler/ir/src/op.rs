@@ -333,6 +333,12 @@ pub enum Opcode {
         /// Cache hint.
         cache: CacheHint,
     },
+    /// `view, integer scalar × rank →`: the tile at these offsets will be loaded soon. It changes nothing but when that load is done: what is inside the view is brought to the
+    /// second-level cache, and may be written by others until it is loaded.
+    ViewPrefetch {
+        /// Extents of the tile, as many as the view has dimensions.
+        shape: Dims,
+    },
     /// `view_mut, integer scalar × rank, T →`: stores what lies inside the view, drops the rest.
     ViewStore {
         /// Cache hint.
@@ -605,6 +611,7 @@ impl Opcode {
             self,
             Opcode::Print { .. }
                 | Opcode::Assert { .. }
+                | Opcode::ViewPrefetch { .. }
                 | Opcode::SharedAlloc
                 | Opcode::AsyncCommit
                 | Opcode::AsyncWait(_)

@@ -1,5 +1,8 @@
 //! Configs of the matrix product.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use tegula::Diagnostics;
 use tegula::ir::kernel::Kernel;
 use tegula::prelude::{Element, WarpSpecialize, bf16, f8e4m3, f8e5m2, f16};
@@ -33,6 +36,8 @@ pub struct Config {
     pub rows: usize,
     /// Columns of y that a program computes: rows of the weights.
     pub block_n: usize,
+    /// So many more beside them, for tiles between two powers of two; 0 but for `kernel::persistent`, not swapped.
+    pub beside: usize,
     /// Depth of one step along K.
     pub block_k: usize,
     /// Rows of tiles that are gone through together, column by column.
@@ -53,7 +58,17 @@ impl Config {
     /// Tiles of a product.
     pub fn tiles(&self, m: usize, n: usize) -> usize {
         let (a, b) = if self.swap { (n, m) } else { (m, n) };
-        a.div_ceil(self.rows) * b.div_ceil(self.block_n)
+        a.div_ceil(self.rows) * b.div_ceil(self.width())
+    }
+
+    /// Does it go through few weights at a time, so that there are programs for all multiprocessors, beside all of few rows of x?
+    pub(super) fn is_narrow(&self) -> bool {
+        !self.swap && self.cluster == 1 && self.rows == 64 && self.width() <= 96
+    }
+
+    /// Columns of a tile.
+    pub fn width(&self) -> usize {
+        self.block_n + self.beside
     }
 
     /// Programs for a product, or for `batch` of them, on so many multiprocessors: as many as there are steps, at most.
@@ -70,7 +85,7 @@ impl Config {
 }
 
 /// Which function a config is chosen for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// One product.
     Single,
@@ -95,7 +110,7 @@ impl Form {
 }
 
 /// What a config is chosen for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// Which function.
     pub form: Form,
@@ -133,12 +148,16 @@ const GEMV_SUMS_PER_THREAD: usize = 128;
 /// Up to as many rows, tiles of 64 rows are mostly padding, and the tensor cores that take 16 rows suffice.
 const MMA_ROWS: usize = 32;
 
+/// Choices that a thread remembers.
+const MOST_CHOICES: usize = 4096;
+
 impl Config {
     /// One warp that goes through one tile; what the choices below start from.
     const PLAIN: Config = Config {
         algorithm: Algorithm::Tiled,
         rows: 1,
         block_n: 1,
+        beside: 0,
         block_k: 1,
         swizzle: 1,
         num_warps: 1,
@@ -173,9 +192,26 @@ impl Config {
         };
         match form {
             // These are the persistent kernel, with other views.
-            Form::Gated | Form::Split => Config { algorithm: Algorithm::Persistent, ..config },
+            Form::Gated | Form::Split => Config { algorithm: Algorithm::Persistent, beside: 0, ..config },
             Form::Single | Form::Batched(_) => config,
         }
+    }
+
+    /// [`Config::choose`] that remembers: to go through a space takes longer than to launch a kernel.
+    pub(super) fn chosen_before(problem: &Problem, split: bool, device: DeviceClass) -> Config {
+        type Choices = HashMap<(Problem, bool, DeviceClass), Config>;
+        thread_local! {
+            static CHOICES: RefCell<Choices> = RefCell::default();
+        }
+        CHOICES.with_borrow_mut(|choices| {
+            // Prompts have any length: what is rarely asked for again must not pile up.
+            if choices.len() >= MOST_CHOICES {
+                choices.clear();
+            }
+            *choices
+                .entry((*problem, split, device))
+                .or_insert_with(|| Config::choose(problem, split, device))
+        })
     }
 
     /// On the host a dot of few rows reads the weights as they lie, so there is one kernel. Its weight tile of 64 KB stays in the L2 cache.
@@ -255,6 +291,8 @@ impl Config {
     fn with_fewer_sums(self) -> Config {
         if self.sums(Form::Single) <= 64 {
             self
+        } else if self.beside > 0 {
+            Config { beside: 0, ..self }.with_fewer_sums()
         } else if self.warp_specialize == WarpSpecialize::PingPong {
             Config { warp_specialize: WarpSpecialize::Cooperative, num_warps: 2 * self.num_warps, ..self }
         } else {
@@ -278,6 +316,13 @@ impl Config {
             for (rows, block_n) in [(16, 32), (16, 64), (16, 128), (32, 64), (64, 64)] {
                 let tile = Config::tiled(problem, device);
                 all.push(Config { rows, block_n, block_k: 64, ..tile });
+            }
+        }
+        if problem.m <= 16 && problem.class == Class::Half && matches!(device, DeviceClass::Gpu { .. }) {
+            // Much of the weights under way in each of several programs of a multiprocessor.
+            for (block_n, block_k, num_stages) in [(16, 256, 4), (32, 256, 4), (64, 128, 5)] {
+                let tile = Config::tiled(problem, device);
+                all.push(Config { rows: 16, block_n, block_k, num_stages, ..tile });
             }
         }
         if device.is_hopper() && problem.tensor_copies {

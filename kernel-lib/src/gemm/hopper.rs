@@ -14,6 +14,8 @@ use super::element::Class;
 struct Tile {
     rows: usize,
     block_n: usize,
+    /// Columns beside them.
+    beside: usize,
     /// Bytes of a row of a step: the width of the widest swizzle, and so of a box, or several.
     step_bytes: usize,
     num_warps: u32,
@@ -25,7 +27,17 @@ struct Tile {
 
 const fn cooperative(rows: usize, block_n: usize, num_warps: u32, speed: f64) -> Tile {
     let warp_specialize = WarpSpecialize::Cooperative;
-    Tile { rows, block_n, step_bytes: 128, num_warps, speed, warp_specialize, swap: false, cluster: 1 }
+    Tile {
+        rows,
+        block_n,
+        beside: 0,
+        step_bytes: 128,
+        num_warps,
+        speed,
+        warp_specialize,
+        swap: false,
+        cluster: 1,
+    }
 }
 
 const fn ping_pong(rows: usize, block_n: usize, speed: f64) -> Tile {
@@ -35,6 +47,11 @@ const fn ping_pong(rows: usize, block_n: usize, speed: f64) -> Tile {
 /// Rows of w beside few rows of x, which wait for memory more than for tensor cores.
 const fn swapped(rows: usize, block_n: usize, step_bytes: usize, speed: f64) -> Tile {
     Tile { swap: true, step_bytes, ..cooperative(rows, block_n, rows as u32 / 16, speed) }
+}
+
+/// A tile with so many columns more.
+const fn wider(beside: usize, tile: Tile) -> Tile {
+    Tile { beside, ..tile }
 }
 
 /// A tile for two CTAs, each of which has half of its rows, and gets half of the weights from the other.
@@ -49,11 +66,20 @@ const TILES: &[Tile] = &[
     Tile { swap: true, ..ping_pong(128, 128, 1.0) },
     cooperative(128, 256, 8, 0.97),
     cooperative(128, 128, 8, 0.95),
-    cooperative(64, 256, 4, 0.93),
+    // For what a whole number of tiles of powers of two leaves idle.
+    wider(64, cooperative(128, 128, 8, 0.95)),
+    wider(32, cooperative(128, 128, 8, 0.87)),
+    wider(64, cooperative(64, 128, 4, 0.9)),
+    cooperative(64, 256, 4, 0.92),
     cooperative(128, 64, 8, 0.75),
-    cooperative(64, 128, 4, 0.92),
-    ping_pong(64, 128, 0.92),
+    cooperative(64, 128, 4, 0.82),
+    ping_pong(64, 128, 0.82),
     cooperative(64, 64, 4, 0.6),
+    // For few rows of x: one round of tiles for all multiprocessors, of whichever width that takes.
+    wider(32, cooperative(64, 64, 4, 0.5)),
+    wider(16, cooperative(64, 64, 4, 0.45)),
+    Tile { step_bytes: 256, ..wider(16, cooperative(64, 32, 4, 0.4)) },
+    Tile { step_bytes: 256, ..cooperative(64, 32, 4, 0.3) },
     swapped(128, 128, 128, 0.9),
     swapped(128, 64, 128, 0.7),
     swapped(64, 64, 256, 0.7),
@@ -69,6 +95,7 @@ const TILES: &[Tile] = &[
     by_two(ping_pong(128, 128, 1.0)),
     by_two(cooperative(128, 256, 8, 0.97)),
     by_two(cooperative(128, 128, 8, 0.95)),
+    by_two(wider(64, cooperative(64, 128, 4, 0.93))),
 ];
 
 /// Rows of tiles that are gone through together: with 132 programs, about as many columns of tiles as rows are at work at a time.
@@ -85,7 +112,8 @@ impl Tile {
     /// those of others.
     fn is_shared(&self) -> bool {
         let sums = self.rows * self.block_n / (32 * self.num_warps as usize);
-        self.warp_specialize != WarpSpecialize::PingPong && self.cluster == 1 && sums <= 64
+        let alone = self.cluster > 1 || self.beside > 0 || !self.swap && self.block_n < 64;
+        self.warp_specialize != WarpSpecialize::PingPong && !alone && sums <= 64
     }
 
     /// As a config, with as many stages as fit beside the buffers that stores go through, and as K has; `None` if K has too few, or a thread too few registers.
@@ -96,6 +124,7 @@ impl Tile {
             algorithm,
             rows: self.rows,
             block_n: self.block_n,
+            beside: self.beside,
             block_k,
             swizzle: SWIZZLE,
             num_warps: self.num_warps,
@@ -130,7 +159,8 @@ pub(super) fn candidates(problem: &Problem) -> impl Iterator<Item = (Config, f64
     let tiles = if problem.class == Class::F32 { &[] } else { TILES };
     let shared = problem.form == Form::Single;
     let clusters = matches!(problem.form, Form::Single | Form::Batched(_));
-    tiles.iter().filter(move |tile| tile.cluster == 1 || clusters).flat_map(move |tile| {
+    let fits = move |tile: &&Tile| clusters || tile.cluster == 1 && tile.beside == 0;
+    tiles.iter().filter(fits).flat_map(move |tile| {
         [Algorithm::Persistent, Algorithm::StreamK]
             .into_iter()
             .filter(move |&a| a == Algorithm::Persistent || shared && tile.is_shared())
@@ -165,9 +195,37 @@ fn suits(config: &Config, problem: &Problem) -> bool {
     let narrow = if config.swap {
         [config.rows, config.block_n] == [64, width]
     } else {
-        [config.block_n, width] == [64; 2]
+        // The tensor-copy engine takes its time for rows that are not there.
+        config.is_narrow() && width == config.rows
     };
     problem.m > FEW_ROWS || narrow && config.algorithm == Algorithm::Persistent
+}
+
+/// Bytes of weights in a microsecond for a pair of multiprocessors, which have a way to the L2 cache in common, and for one that is alone; and of weights and rows of x together.
+const PAIR_RATE: f64 = 66e3;
+const LONE_RATE: f64 = 60e3;
+const PAIR_CACHE_RATE: f64 = 155e3;
+/// What two products a step take beside one.
+const TWO_PARTS: f64 = 1.06;
+
+/// What a config takes for few rows of x, in microseconds: as long as the pair of multiprocessors that has the most weights to read. Fitted to all widths of tiles at 64 rows on an H200.
+fn time_of_few(config: &Config, problem: &Problem, multiprocessors: usize) -> f64 {
+    let &Problem { form, m, n, k, class, .. } = problem;
+    let (batch, matrices) = (form.batch(), form.matrices());
+    let tiles = batch * config.tiles(m, n);
+    let row = k as f64 * class.bits() as f64 / 8.0;
+    let (w_rows, x_rows) =
+        if config.swap { (config.rows, config.block_n) } else { (config.width(), config.rows) };
+    let weights = (matrices * w_rows) as f64 * row;
+    let both = weights + m.min(x_rows) as f64 * row;
+    let pairs = (multiprocessors / 2).max(1);
+    let rounds = tiles / (2 * pairs);
+    let most = 2 * rounds + (tiles % (2 * pairs)).div_ceil(pairs);
+    let rate = if most == 1 { LONE_RATE } else { PAIR_RATE };
+    let parts = if config.beside > 0 { TWO_PARTS } else { 1.0 };
+    let pair = most as f64 * f64::max(weights * parts / rate, both / PAIR_CACHE_RATE);
+    let memory = (batch * (m + matrices * n)) as f64 * row / MEMORY_RATE;
+    f64::max(pair, memory) + LATENCY
 }
 
 /// What a config takes for a product, in microseconds.
@@ -176,7 +234,8 @@ fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) 
     let (batch, matrices, bytes) = (form.batch(), form.matrices(), class.bits() as f64 / 8.0);
     let (steps, tiles) = (k.div_ceil(config.block_k), batch * config.tiles(m, n));
     let operands = config.stage_bytes(form, class) as f64;
-    let products = (matrices * config.rows * config.block_n * config.block_k) as f64;
+    let cluster = config.cluster as usize;
+    let products = (matrices * config.rows / cluster * config.width() * config.block_k) as f64;
     let step = f64::max(products * bytes / 2.0 / (RATE * speed), operands / LOAD_RATE);
     let partials = 2.0 * (config.rows * config.block_n * 4) as f64;
     let (mine, exchange) = match config.algorithm {
@@ -184,10 +243,10 @@ fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) 
             let mine = (tiles * steps).div_ceil(multiprocessors) as f64;
             (mine * STREAM_K_STEP, EXCHANGE + partials / EXCHANGE_RATE)
         }
-        _ => ((tiles.div_ceil(multiprocessors) * steps) as f64, 0.0),
+        _ => ((tiles.div_ceil((multiprocessors / cluster).max(1)) * steps) as f64, 0.0),
     };
-    let programs = config.programs(batch, [m, n, k], multiprocessors) as f64;
-    let rate = f64::min(MEMORY_RATE, programs * OWN_MEMORY_RATE);
+    let ctas = cluster * config.programs(batch, [m, n, k], multiprocessors);
+    let rate = f64::min(MEMORY_RATE, ctas as f64 * OWN_MEMORY_RATE);
     let memory = (batch * (m * k + matrices * n * k + m * n)) as f64 * bytes / rate;
     // Columns that are stored row by row take a sector of 32 bytes for 16, where eight lanes have neighbours.
     let against = problem.by_columns && !config.swap;
@@ -203,14 +262,17 @@ pub fn choose(problem: &Problem, split: bool, multiprocessors: u32) -> Option<Co
         return None;
     }
     let device = crate::DeviceClass::Gpu { multiprocessors, compute: 90 };
-    let few = candidates(problem).any(|(config, _)| suits(&config, problem));
+    let few = problem.m <= FEW_ROWS && candidates(problem).any(|(config, _)| suits(&config, problem));
     candidates(problem)
-        // Clusters were never the fastest where they were measured: with 256 rows.
-        .filter(|(config, _)| config.cluster == 1)
+        // Other clusters were never the fastest where they were measured: with 256 rows.
+        .filter(|(config, _)| config.cluster == 1 || config.beside > 0)
         .filter(|(config, _)| !few || suits(config, problem))
         .filter(|(config, _)| split || config.algorithm != Algorithm::StreamK)
         .filter(|(config, _)| config.check(problem, device).is_ok())
-        .map(|(config, speed)| (time(&config, speed, problem, multiprocessors as usize), config))
+        .map(|(config, speed)| match few {
+            true => (time_of_few(&config, problem, multiprocessors as usize), config),
+            false => (time(&config, speed, problem, multiprocessors as usize), config),
+        })
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, config)| config)
 }

@@ -8,7 +8,7 @@ use tegula::prelude::*;
 use super::config::Config;
 use super::element::{Factor, Rounded, Sum};
 use super::epilogue::{At, Epilogue};
-use super::options::{Numerics, Output, load_once};
+use super::options::{Numerics, Output, load_once, prefetch_part};
 use super::product::Product;
 
 /// y = x · wᵀ and what becomes of it, a tile of `config.rows` × `config.block_n` a program.  x: [.., m, k]; w: [.., n, k]; bias: `[n]`;
@@ -128,6 +128,9 @@ pub fn stream_k<T: Factor, O: Rounded, E: Float, F: Epilogue>(
     }
 }
 
+/// Of a row of weights: measured on an H200, where half of it and twice as much are slower.
+const PREFETCHED_BYTES: usize = 2048;
+
 /// The same for up to `config.rows` rows of x, all of them in one program for `config.block_n` columns of y: what is limited by reading
 /// the weights, each of which is read once. Products and sums are f32 fused multiply-adds (of i8, i32 products and sums), element by element; a sum over K is split
 /// over the lanes and warps that read consecutive weights, and combined once, at the end.
@@ -158,6 +161,9 @@ pub fn gemv<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
         (None, id)
     };
     let (col, matrix) = (id * block_n as i32, x.base_ptr());
+    // Under way before the kernels before this one have ended. More than this is slower again: what comes twice to a multiprocessor takes the place of others' weights.
+    let early = PREFETCHED_BYTES / (T::ELEM.bits() as usize / 8);
+    prefetch_part(w, At { batch, row: col, col: constant(0) }, [block_n, early.min(block_k)]);
     let matrix = match batch {
         Some(batch) => matrix + x.stride(0) * batch.cast::<i64>(),
         None => matrix,

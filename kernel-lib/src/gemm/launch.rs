@@ -159,7 +159,8 @@ fn picked<'a, O: Rounded>(
 ) -> Result<(Config, Option<&'a mut Workspace>), Error> {
     let class = DeviceClass::of(device);
     let choose = |split| {
-        let config = tuned(problem, split, device).unwrap_or_else(|| Config::choose(problem, split, class));
+        let config =
+            tuned(problem, split, device).unwrap_or_else(|| Config::chosen_before(problem, split, class));
         config.with_epilogue(O::ELEM.bits(), numerics)
     };
     let (config, workspace) = match pick {

@@ -60,6 +60,7 @@ impl Config {
             let problem = format!("there is no {:?} of {whole}", self.algorithm);
             return illegal(problem, "use `Algorithm::Persistent`");
         }
+        self.check_beside(problem)?;
         self.check_cluster(problem, device)?;
         match self.algorithm {
             Algorithm::Gemv if self.rows < problem.m => illegal(
@@ -73,6 +74,26 @@ impl Config {
             Algorithm::Persistent => self.check_persistent(problem, device),
             Algorithm::Gemv | Algorithm::Tiled => Ok(()),
         }
+    }
+
+    /// A second part of a tile is narrower than the first, and has the same kind of instructions.
+    fn check_beside(&self, problem: &Problem) -> Result<(), Illegal> {
+        if self.beside == 0 {
+            return Ok(());
+        }
+        if !self.beside.is_power_of_two() || self.beside < 8 || self.beside >= self.block_n {
+            let problem = format!("{} columns beside {}", self.beside, self.block_n);
+            return illegal(problem, "use a power of two from 8 to half of block_n, or 0");
+        }
+        let single = matches!(problem.form, Form::Single | Form::Batched(_));
+        if self.algorithm != Algorithm::Persistent || self.swap || !single {
+            let problem = format!(
+                "{} columns beside {}, which only `Algorithm::Persistent` of one matrix of weights has, not swapped",
+                self.beside, self.block_n
+            );
+            return illegal(problem, "use 0");
+        }
+        Ok(())
     }
 
     /// Clusters have 1 to 8 CTAs on every GPU that has them, and each CTA a multiprocessor.
@@ -178,13 +199,13 @@ impl Config {
 
     /// Sums of a thread.
     pub(super) fn sums(&self, form: Form) -> usize {
-        form.matrices() * self.rows * self.block_n / (32 * (self.num_warps * self.cluster) as usize)
+        form.matrices() * self.rows * self.width() / (32 * (self.num_warps * self.cluster) as usize)
     }
 
     /// Bytes of the operands of a step along K, of a CTA.
     pub(super) fn stage_bytes(&self, form: Form, class: Class) -> usize {
         let (matrices, own) = (form.matrices(), self.rows / self.cluster as usize);
-        let rows = if self.swap { matrices * own + self.block_n } else { own + matrices * self.block_n };
+        let rows = if self.swap { matrices * own + self.block_n } else { own + matrices * self.width() };
         rows * self.block_k * class.bits() as usize / 8
     }
 
@@ -192,6 +213,8 @@ impl Config {
     pub fn shared_bytes(&self, form: Form, class: Class) -> usize {
         let groups = if self.warp_specialize == WarpSpecialize::PingPong { 2 } else { 1 };
         let warpgroups = groups * self.num_warps as usize / 4;
-        self.num_stages as usize * self.stage_bytes(form, class) + warpgroups * STAGING + BARRIERS
+        // A narrower part has buffers of its own.
+        let narrow = if (1..64).contains(&self.beside) { STAGING / 2 } else { 0 };
+        self.num_stages as usize * self.stage_bytes(form, class) + warpgroups * (STAGING + narrow) + BARRIERS
     }
 }

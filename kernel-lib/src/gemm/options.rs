@@ -464,6 +464,12 @@ pub(crate) fn load_once<T: Element, const R: usize>(view: View<T, R>, at: At, sh
     if R == 2 { tile } else { tile.reshape(shape) }
 }
 
+/// Says that such a tile will be loaded.
+pub(crate) fn prefetch_part<T: Element, const R: usize>(view: View<T, R>, at: At, shape: [usize; 2]) {
+    let (offsets, extents) = place(at, shape);
+    view.prefetch(offsets, extents);
+}
+
 fn store_part<T: Element, const R: usize>(view: ViewMut<T, R>, at: At, tile: Tile<T>) {
     let (offsets, shape) = place(at, extents(tile));
     view.store(offsets, if R == 2 { tile } else { tile.reshape(shape) });

@@ -19,10 +19,19 @@ pub(crate) struct Product<T: Factor, const R: usize> {
 impl<T: Factor, const R: usize> Product<T, R> {
     /// How many tiles there are along both dimensions.
     fn tiles(&self) -> [Scalar<i32>; 2] {
-        let Config { rows, block_n, swap, .. } = self.config;
+        let Config { rows, swap, .. } = self.config;
         let (x, w) = (self.x, self.weights[0]);
         let (a, b) = if swap { (w, x) } else { (x, w) };
-        [cdiv(a.dim(R - 2), rows).cast(), cdiv(b.dim(R - 2), block_n).cast()]
+        [cdiv(a.dim(R - 2), rows).cast(), cdiv(b.dim(R - 2), self.config.width()).cast()]
+    }
+
+    /// The parts that a tile has: where each begins in it, its columns, and the weights.
+    fn parts(&self) -> impl Iterator<Item = (usize, usize, View<T, R>)> + '_ {
+        let Config { block_n, beside, .. } = self.config;
+        let columns = [(0, block_n), (block_n, beside)].into_iter().filter(|&(_, columns)| columns > 0);
+        self.weights
+            .iter()
+            .flat_map(move |&w| columns.clone().map(move |(start, columns)| (start, columns, w)))
     }
 
     /// How many there are in all.
@@ -39,35 +48,36 @@ impl<T: Factor, const R: usize> Product<T, R> {
     /// Where in y the tile with this number begins. Tiles are numbered in groups of `config.swizzle` rows, so that programs that run together share
     /// weights in the L2 cache.
     pub(crate) fn place(&self, id: Scalar<i32>) -> At {
-        let Config { rows, block_n, swizzle, swap, .. } = self.config;
+        let Config { rows, swizzle, swap, .. } = self.config;
         let [down, across] = self.tiles();
         let (batch, id) =
             if R == 3 { (Some(id / (down * across)), id % (down * across)) } else { (None, id) };
         let (i, j) = swizzle2d(id / across, id % across, down, across, swizzle as i32);
-        let (i, j) = (i * rows as i32, j * block_n as i32);
+        let (i, j) = (i * rows as i32, j * self.config.width() as i32);
         if swap { At { batch, row: j, col: i } } else { At { batch, row: i, col: j } }
     }
 
-    /// Sums of nothing, for each of the weights.
+    /// Sums of nothing, for each part of a tile.
     pub(crate) fn zeros(&self) -> Vec<Tile<T::Sum>> {
-        vec![zeros([self.config.rows, self.config.block_n]); self.weights.len()]
+        self.parts().map(|(_, columns, _)| zeros([self.config.rows, columns])).collect()
     }
 
     /// One step along K.
     pub(crate) fn step(&self, at: At, k: Scalar<i32>, sums: Vec<Tile<T::Sum>>) -> Vec<Tile<T::Sum>> {
         let Config { rows, block_n, block_k, swap, .. } = self.config;
-        let (x_rows, w_rows) = if swap { (block_n, rows) } else { (rows, block_n) };
+        let x_rows = if swap { block_n } else { rows };
         let x = load_part(self.x, At { col: k, ..at }, [x_rows, block_k]);
         let x = if swap { x.trans() } else { x };
-        let step = |(&w, sums)| {
-            let w = load_part(w, At { row: at.col, col: k, ..at }, [w_rows, block_k]);
+        let step = |((start, columns, w), sums)| {
+            let w_rows = if swap { rows } else { columns };
+            let w = load_part(w, At { row: at.col + start as i32, col: k, ..at }, [w_rows, block_k]);
             if swap {
                 multiply(w, x, sums, self.numerics)
             } else {
                 multiply(x, w.trans(), sums, self.numerics)
             }
         };
-        self.weights.iter().zip(sums).map(step).collect()
+        self.parts().zip(sums).map(step).collect()
     }
 
     /// Stores what becomes of sums.
@@ -78,6 +88,12 @@ impl<T: Factor, const R: usize> Product<T, R> {
         sums: Vec<Tile<T::Sum>>,
     ) {
         let swap = |sums: Tile<T::Sum>| if self.config.swap { sums.trans() } else { sums };
-        output.store(at, &sums.into_iter().map(swap).collect::<Vec<_>>());
+        let sums: Vec<_> = sums.into_iter().map(swap).collect();
+        if self.config.beside == 0 {
+            return output.store(at, &sums);
+        }
+        for ((start, ..), sums) in self.parts().zip(sums) {
+            output.store(At { col: at.col + start as i32, ..at }, &[sums]);
+        }
     }
 }

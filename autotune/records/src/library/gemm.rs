@@ -33,7 +33,7 @@ pub fn problem(shape: &Shape) -> Problem {
 impl Library for Gemm {
     type Typed = Typed;
     const NAME: &'static str = "gemm";
-    const SPACE: u32 = 1;
+    const SPACE: u32 = 2;
     const DIMS: &'static [Dim] = &[Dim::bucketed("m"), Dim::exact("n"), Dim::exact("k"), Dim::exact("bits")];
 
     fn to_config(typed: &Typed, _: &Shape) -> Config {
@@ -41,6 +41,7 @@ impl Library for Gemm {
             .with("algorithm", word_of(&ALGORITHMS, &typed.algorithm))
             .with("rows", typed.rows)
             .with("block_n", typed.block_n)
+            .with("beside", typed.beside)
             .with("block_k", typed.block_k)
             .with("swizzle", typed.swizzle)
             .with("num_warps", typed.num_warps)
@@ -55,6 +56,7 @@ impl Library for Gemm {
             algorithm: config.word("algorithm", &ALGORITHMS)?,
             rows: config.number("rows")?,
             block_n: config.number("block_n")?,
+            beside: config.number("beside")?,
             block_k: config.number("block_k")?,
             swizzle: config.number("swizzle")?,
             num_warps: config.number("num_warps")?,

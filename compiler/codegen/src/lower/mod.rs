@@ -102,6 +102,7 @@ pub fn lower<'c>(
         info: AxisInfoMap::compute(kernel),
         values: SecondaryMap::new(),
         thread,
+        waits: target.features.dependent_launch,
         loops: 0,
         shared,
         maps: abi
@@ -117,8 +118,9 @@ pub fn lower<'c>(
         e: emitter,
     };
     lowering.bind_params(&abi, &arguments);
-    lowering.overlap_launches();
+    lowering.launch_dependents();
     lowering.block(kernel.body)?;
+    lowering.wait_for_launches_before();
     lowering.e.op("llvm.return", &[], &[], &[]);
     let messages = lowering.e.take_globals();
 
@@ -214,6 +216,8 @@ pub(crate) struct Lowering<'c, 'k> {
     pub info: AxisInfoMap,
     pub values: SecondaryMap<Value, Option<Lowered<'c>>>,
     pub thread: thread::Thread<'c>,
+    /// Has it to wait for the launches before this one?
+    waits: bool,
     /// How many loops are around the block at work.
     loops: u32,
     /// The start of dynamic shared memory.
@@ -249,12 +253,30 @@ impl<'c> Lowering<'c, '_> {
         Ok(())
     }
 
-    /// The next kernel of a stream may be launched while this one runs, which saves the time that a launch takes: it waits here, as this one does, for the end of those before
-    /// it. Every thread waits, so that a kernel ends after those before it in any case, and what waits for its end has waited for theirs.
-    fn overlap_launches(&self) {
-        if self.target.features.dependent_launch {
+    /// The next kernel of a stream may be launched while this one runs, which saves the time that a launch takes: it waits, as this one does, for the end of those before
+    /// it.
+    fn launch_dependents(&self) {
+        if self.waits {
             nvvm::launch_dependents(&self.e);
+        }
+    }
+
+    /// Waits for the end of the launches before this one, once: before the first operation that could see what they do, or that has regions. Every thread waits, so that a kernel
+    /// ends after those before it in any case, and what waits for its end has waited for theirs.
+    pub fn wait_for_launches_before(&mut self) {
+        if std::mem::take(&mut self.waits) {
             nvvm::wait_for_launches_before(&self.e);
+        }
+    }
+
+    /// Must an operation see what the launches before this one did, or not be seen by them?
+    fn is_after_launches_before(&self, op: Op) -> bool {
+        match self.kernel.ops[op].opcode {
+            // What it brings may still be written, and comes again then.
+            Opcode::ViewPrefetch { .. } | Opcode::SharedAlloc | Opcode::ChannelAlloc => false,
+            // It prepares what its warps share, and waits then.
+            Opcode::WarpSpecialize(_) => false,
+            ref other => !other.is_pure() || !self.kernel.ops[op].regions.is_empty(),
         }
     }
 
@@ -283,6 +305,9 @@ impl<'c> Lowering<'c, '_> {
         } else {
             Location::new(self.e.context, &source.file, source.line as usize, source.column as usize)
         };
+        if self.waits && self.is_after_launches_before(op) {
+            self.wait_for_launches_before();
+        }
         match &self.kernel.ops[op].opcode {
             Opcode::Const(_) | Opcode::Iota { .. } | Opcode::ProgramId(_) | Opcode::NumPrograms(_) => {
                 self.source(op)
@@ -309,6 +334,7 @@ impl<'c> Lowering<'c, '_> {
                 self.view_value(op)
             }
             Opcode::ViewLoad { .. } => self.view_load(op),
+            Opcode::ViewPrefetch { .. } => self.view_prefetch(op),
             Opcode::ViewStore { .. } => self.view_store(op),
             Opcode::Load { .. } => self.pointer_load(op),
             Opcode::Store { .. } => self.pointer_store(op),

@@ -14,7 +14,10 @@ use tegula_ir::types::Elem;
 
 use super::emitter::{IntCmp, V};
 use super::values::{Lowered, View};
-use super::{Lowering, Result};
+use super::{Lowering, Result, nvvm};
+
+/// What the second-level cache brings at a time.
+const CACHE_LINE_BYTES: i64 = 128;
 
 /// One vector of an access.
 pub(crate) struct Part<'c> {
@@ -222,6 +225,48 @@ impl<'c> Lowering<'c, '_> {
         }
         let regs = self.fill_repeats(result, out);
         self.set(result, regs);
+        Ok(())
+    }
+
+    /// Lowers a prefetch: a cache line each, dealt to all threads that compute; neighbours have neighbours.
+    pub fn view_prefetch(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let Opcode::ViewPrefetch { ref shape } = data.opcode else { unreachable!("dispatched in `op`") };
+        let view = self.view(data.operands[0]);
+        let elem = self.kernel.ty(data.operands[0]).as_view().expect("verified").elem;
+        let bytes = elem.size_of().expect("verified: whole bytes") as i64;
+        let facts = access::view_facts(self.kernel, &self.info, data.operands[0]);
+        let unit = facts.unit_stride.unwrap_or(shape.len() - 1);
+        let step = (CACHE_LINE_BYTES / bytes).min(shape[unit].into()) as u32;
+        let lines: SmallVec<[u32; 4]> =
+            shape.iter().enumerate().map(|(d, &n)| if d == unit { n / step } else { n }).collect();
+        let total: u64 = lines.iter().map(|&n| u64::from(n)).product();
+        let threads = 32 * u64::from(self.kernel.hints.num_warps);
+
+        let starts = self.view_offsets(&view, &data.operands[1..]);
+        let thread = self.e.add(self.e.mul(self.thread.cta_warp, self.e.i32(32)), self.thread.lane);
+        // The threads that only copy have no part in it.
+        let mut mine = self.e.icmp(IntCmp::Ult, thread, self.e.i32(total.min(threads) as i64));
+        if total >= threads && u64::from(self.kernel.all_warps()) * 32 == threads {
+            mine = self.e.bool(true);
+        }
+        for round in 0..total.div_ceil(threads) {
+            let mut rest = self.e.add(thread, self.e.i32((round * threads) as i64));
+            let (mut ptr, mut inside) = (view.base, mine);
+            let by_distance = std::iter::once(unit).chain((0..shape.len()).rev().filter(|&d| d != unit));
+            for d in by_distance {
+                let here = self.e.and(rest, self.e.i32(i64::from(lines[d]) - 1));
+                rest = self.e.shr(rest, lines[d].trailing_zeros());
+                let here = if d == unit { self.e.mul(here, self.e.i32(step.into())) } else { here };
+                let index = self.e.add(starts[d], self.e.resize(here, view.index, false));
+                inside = self.e.and(inside, self.e.icmp(IntCmp::Ult, index, view.dims[d]));
+                let index = self.e.resize(index, self.e.t.i64, true);
+                let stride = self.e.resize(view.strides[d], self.e.t.i64, true);
+                let distance = self.e.mul(self.e.mul(index, stride), self.e.int(self.e.t.i64, bytes));
+                ptr = self.e.byte_offset(ptr, distance);
+            }
+            nvvm::prefetch(&self.e, ptr, inside);
+        }
         Ok(())
     }
 

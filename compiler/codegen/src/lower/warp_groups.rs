@@ -39,6 +39,7 @@ impl<'c> Lowering<'c, '_> {
             (None, Some(_)) => None,
         };
         self.init_channels();
+        self.wait_for_launches_before();
         let last = self.e.i32(consumer_warps.into());
         let is_producer = self.e.icmp(IntCmp::Uge, self.thread.cta_warp, last);
 

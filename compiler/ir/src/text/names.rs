@@ -115,6 +115,7 @@ impl Opcode {
             Opcode::ViewBase => "view_base",
             Opcode::MakeView => "make_view",
             Opcode::ViewLoad { .. } => "view_load",
+            Opcode::ViewPrefetch { .. } => "view_prefetch",
             Opcode::ViewStore { .. } => "view_store",
             Opcode::Load { .. } => "load",
             Opcode::Store { .. } => "store",

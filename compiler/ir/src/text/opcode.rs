@@ -256,6 +256,13 @@ impl<'s> Parser<'s> {
                 padding: self.named(a, "padding", Padding::from_name)?,
                 cache: self.named(a, "cache", CacheHint::from_name)?,
             },
+            "view_prefetch" => {
+                let shape = self.numbers(a, "shape")?.ok_or_else(|| {
+                    let owner = mnemonic.to_owned();
+                    self.error_at(a.span.clone(), ParseErrorKind::MissingAttribute { owner, key: "shape" })
+                })?;
+                Opcode::ViewPrefetch { shape: shape.into() }
+            }
             "view_store" => Opcode::ViewStore { cache: self.named(a, "cache", CacheHint::from_name)? },
             "load" => Opcode::Load { cache: self.named(a, "cache", CacheHint::from_name)? },
             "store" => Opcode::Store { cache: self.named(a, "cache", CacheHint::from_name)? },

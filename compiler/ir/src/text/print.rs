@@ -197,7 +197,9 @@ impl Printer<'_> {
         let one = |i: usize| self.value(o[i]);
         let group = |range: std::ops::Range<usize>| format!("[{}]", self.values(&o[range]));
         let text = match data.opcode {
-            Opcode::ViewLoad { .. } if n > 1 => format!("{}{}", one(0), group(1..n)),
+            Opcode::ViewLoad { .. } | Opcode::ViewPrefetch { .. } if n > 1 => {
+                format!("{}{}", one(0), group(1..n))
+            }
             Opcode::ViewStore { .. } if n > 2 => format!("{}{}, {}", one(0), group(1..n - 1), one(n - 1)),
             Opcode::MakeView if n > 2 && n % 2 == 1 => {
                 format!("{}, {}, {}", one(0), group(1..n.div_ceil(2)), group(n.div_ceil(2)..n))
@@ -451,6 +453,7 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
         }
         Opcode::Scan { axis, reverse } => list.value("axis", axis).flag("reverse", *reverse),
         Opcode::Permute { perm } => list.value("perm", format!("{:?}", &perm[..])),
+        Opcode::ViewPrefetch { shape } => list.value("shape", format!("{:?}", &shape[..])),
         Opcode::Cast(rounding) => list.named("rounding", *rounding, Rounding::name),
         Opcode::Dot(precision) => list.named("precision", *precision, DotPrecision::name),
         Opcode::ViewLoad { padding, cache } => {

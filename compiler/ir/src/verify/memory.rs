@@ -4,7 +4,7 @@ use super::types::{integer_scalar, pointers, same, scalar_of, tile, view};
 use super::{Check, ensure, specialized};
 use crate::numerics::is_representable;
 use crate::op::*;
-use crate::types::{Elem, SharedType, Type, ViewType};
+use crate::types::{Elem, MAX_TILE_ELEMENTS, SharedType, Type, ViewType};
 
 /// The counts of operands and results are already checked.
 pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
@@ -29,6 +29,21 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             let v = check_offsets(o[0], &o[1..])?;
             check_padding(*padding, v.elem)?;
             check_view_tile(v, r[0])
+        }
+        Opcode::ViewPrefetch { shape } => {
+            let v = check_offsets(o[0], &o[1..])?;
+            ensure!(
+                shape.len() == v.rank as usize,
+                "`{}` is prefetched in tiles of {} dimensions",
+                o[0],
+                v.rank
+            );
+            let elements = shape.iter().try_fold(1, |n: u64, &d| n.checked_mul(d.into()));
+            let is_tile =
+                shape.iter().all(|d| d.is_power_of_two()) && elements.is_some_and(|n| n <= MAX_TILE_ELEMENTS);
+            ensure!(is_tile, "{shape:?} is no shape of a tile");
+            ensure!(v.elem.size_of().is_some(), "an element of {} is no whole byte", v.elem);
+            Ok(())
         }
         Opcode::ViewStore { .. } => {
             let (&value, offsets) = o[1..].split_last().expect("counted");

@@ -160,6 +160,7 @@ fn check_counts(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Check {
         Opcode::ViewDim(_) | Opcode::ViewStride(_) | Opcode::ViewBase => (1..=1, 1),
         Opcode::MakeView => (3..=1 + 2 * MAX_RANK, 1),
         Opcode::ViewLoad { .. } => (2..=1 + MAX_RANK, 1),
+        Opcode::ViewPrefetch { .. } => (2..=1 + MAX_RANK, 0),
         Opcode::ViewStore { .. } => (3..=2 + MAX_RANK, 0),
         Opcode::Load { .. } => (1..=3, 1),
         Opcode::Store { .. } => (2..=3, 0),

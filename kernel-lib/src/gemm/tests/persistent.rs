@@ -133,7 +133,7 @@ fn every_config_on_the_tests_device() {
 /// A shape with two tiles or more along each dimension where they are not long, the last ones ragged, and a ring that goes round more than once.
 #[cfg(feature = "jit")]
 pub(super) fn ragged(config: Config) -> [usize; 3] {
-    let (a, b) = (config.rows + 1, 2 * config.block_n - 9);
+    let (a, b) = (config.rows + 1, 2 * config.width() - 9);
     let k = (config.num_stages as usize + 1) * config.block_k - 3;
     if config.swap { [b, a, k] } else { [a, b, k] }
 }
@@ -218,6 +218,13 @@ fn illegal_configs_are_refused_with_the_reason() {
         (Problem { form: Form::Gated, ..problem }, Config { algorithm: Algorithm::Gemv, ..largest }),
         (Problem { form: Form::Gated, ..problem }, largest),
         (Problem { form: Form::Split, ..problem }, Config { algorithm: Algorithm::Tiled, ..largest }),
+        (problem, Config { beside: 24, ..largest }),
+        (problem, Config { beside: 4, ..largest }),
+        (problem, Config { beside: 256, ..largest }),
+        (problem, Config { beside: 64, ..largest }),
+        (problem, Config { beside: 64, swap: true, ..largest }),
+        (problem, Config { beside: 64, algorithm: Algorithm::StreamK, ..largest }),
+        (Problem { form: Form::Split, ..problem }, Config { beside: 64, ..largest }),
     ];
     let words = cases.map(|(problem, config)| match config.check(&problem, DeviceClass::H200) {
         Ok(()) => "legal\n".to_owned(),
@@ -253,6 +260,13 @@ fn illegal_configs_are_refused_with_the_reason() {
         there is no Gemv of two matrices of weights; use `Algorithm::Persistent`
         256 sums a thread, but there are registers for 192; use smaller tiles or more warps
         there is no Tiled of several outputs; use `Algorithm::Persistent`
+        24 columns beside 256; use a power of two from 8 to half of block_n, or 0
+        4 columns beside 256; use a power of two from 8 to half of block_n, or 0
+        256 columns beside 256; use a power of two from 8 to half of block_n, or 0
+        160 sums a thread
+        64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
+        64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
+        64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
     "#]]
     .assert_eq(&words.concat());
 }

@@ -86,6 +86,11 @@ pub fn load_predicated<'c>(
     }
 }
 
+/// Brings the cache line of an address in global memory to the second-level cache, where `predicate` holds.
+pub fn prefetch<'c>(e: &Emitter<'c>, ptr: V<'c>, predicate: V<'c>) {
+    e.asm("@$1 prefetch.global.L2 [$0];", "l,b,~{memory}", &[ptr, predicate], &[], true);
+}
+
 /// Stores words to global memory where `predicate` holds.
 pub fn store_predicated<'c>(
     e: &Emitter<'c>,

@@ -22,7 +22,7 @@ pub(super) use math::{
 pub(super) use matrix::{MmaKind, ldmatrix, mma};
 pub(super) use memory::{
     AtomicAccess, atomic_cas, atomic_load, atomic_rmw, cp_async, cp_async_commit, cp_async_wait,
-    load_predicated, store_predicated,
+    load_predicated, prefetch, store_predicated,
 };
 pub(super) use tensor::{
     bulk_commit, bulk_wait, bulk_wait_read, prefetch_map, proxy_fence, tensor_load, tensor_store,

@@ -300,6 +300,8 @@ impl Lower<'_> {
                 let tile = self.define(results[0]);
                 self.code.push(Instr::ViewLoad(Box::new(ViewAccess { tile, ..access })));
             }
+            // There is nothing that it could be late for.
+            Opcode::ViewPrefetch { .. } => {}
             Opcode::ViewStore { .. } => {
                 let Some((&value, rest)) = operands.split_last() else { return Ok(()) };
                 let access = self.view_access(op, rest[0], &rest[1..], value, Padding::Zero)?;

@@ -30,11 +30,12 @@ pub mod explicit;
 mod plan;
 mod producer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::builder::Builder;
-use crate::kernel::{Kernel, Op, Value, WarpSpecialize};
+use crate::kernel::{Block, Kernel, Op, Value, WarpSpecialize};
 use crate::op::{BinaryOp, CmpOp, Opcode, WarpGroups};
+use crate::rewrite::{Mapping, clone_op, mapped};
 use crate::target::GpuFeatures;
 use crate::types::{ChannelType, Elem, Type};
 use plan::Plan;
@@ -45,12 +46,13 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
         return None;
     }
     let ctas = kernel.hints.cluster;
+    let scratch = kernel.add_block();
+    hoist_prefetches(kernel, scratch);
     if ctas > 1 {
         divide_rows::run(kernel, ctas)?;
     }
     let plan = plan::plan(kernel, gpu, most)?;
     let body = kernel.body;
-    let scratch = kernel.add_block();
     let mut b = Builder::at_end(kernel, scratch);
     let mut made = Made { rings: HashMap::new(), channels: Vec::new(), staging: HashMap::new() };
     for ring in 0..plan.rings {
@@ -87,6 +89,48 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
     let ops = std::mem::take(&mut kernel.blocks[scratch].ops);
     kernel.blocks[body].ops = ops;
     Some(plan.stages())
+}
+
+/// Moves the prefetches of the kernel's own body that depend on no data to the end of `to`, with copies of what they are computed by: before the warps part, and so before the
+/// kernel waits for those before it.
+fn hoist_prefetches(kernel: &mut Kernel, to: Block) {
+    let mut map = Mapping::new();
+    for op in kernel.blocks[kernel.body].ops.clone() {
+        if !matches!(kernel.ops[op].opcode, Opcode::ViewPrefetch { .. }) {
+            continue;
+        }
+        let Some(slice) = pure_slice(kernel, op) else { continue };
+        for before in slice {
+            if kernel.ops[before].results.iter().all(|v| !map.contains_key(v)) {
+                let copy = clone_op(kernel, before, &mut map);
+                kernel.append_op(to, copy);
+            }
+        }
+        kernel.blocks[kernel.body].ops.retain(|&other| other != op);
+        for i in 0..kernel.ops[op].operands.len() {
+            let operand = kernel.ops[op].operands[i];
+            kernel.ops[op].operands[i] = mapped(&map, operand);
+        }
+        kernel.append_op(to, op);
+    }
+}
+
+/// The operations of the kernel's own body that an operation's operands are computed by, in their order; `None` if some depend on more than arguments.
+fn pure_slice(kernel: &Kernel, op: Op) -> Option<Vec<Op>> {
+    let mut needed: HashSet<Op> = HashSet::new();
+    let mut open = vec![op];
+    while let Some(op) = open.pop() {
+        for def in kernel.ops[op].operands.iter().filter_map(|&v| kernel.def_op(v)) {
+            let data = &kernel.ops[def];
+            if !data.opcode.is_pure() || !data.regions.is_empty() {
+                return None;
+            }
+            if needed.insert(def) {
+                open.push(def);
+            }
+        }
+    }
+    Some(kernel.blocks[kernel.body].ops.iter().copied().filter(|op| needed.contains(op)).collect())
 }
 
 /// What was allocated.
@@ -153,12 +197,7 @@ fn carry_places(kernel: &mut Kernel, for_op: Op, places: &[Place], rings: &[usiz
 }
 
 /// Runs `f` with a builder at the end of a block, at the place in the source that an operation has.
-fn at<R>(
-    kernel: &mut Kernel,
-    block: crate::kernel::Block,
-    like: Op,
-    f: impl FnOnce(&mut Builder<'_>) -> R,
-) -> R {
+fn at<R>(kernel: &mut Kernel, block: Block, like: Op, f: impl FnOnce(&mut Builder<'_>) -> R) -> R {
     let mut b = Builder::at_end(kernel, block);
     b.loc = b.kernel.ops[like].loc;
     f(&mut b)
@@ -166,13 +205,13 @@ fn at<R>(
 
 impl Plan {
     /// The channels whose slots are first (or last) read by the operation at this position of a block.
-    fn starting(&self, block: crate::kernel::Block, position: usize) -> Vec<usize> {
+    fn starting(&self, block: Block, position: usize) -> Vec<usize> {
         (0..self.channels.len())
             .filter(|&c| self.channels[c].block == block && self.channels[c].first_use == position)
             .collect()
     }
 
-    fn ending(&self, block: crate::kernel::Block, position: usize) -> Vec<usize> {
+    fn ending(&self, block: Block, position: usize) -> Vec<usize> {
         (0..self.channels.len())
             .filter(|&c| self.channels[c].block == block && self.channels[c].last_use == position)
             .collect()
