@@ -266,6 +266,8 @@ pub fn choose(problem: &Problem, split: bool, multiprocessors: u32) -> Option<Co
     candidates(problem)
         // Other clusters were never the fastest where they were measured: with 256 rows.
         .filter(|(config, _)| config.cluster == 1 || config.beside > 0)
+        // Tiles of two parts have no counterpart that computes yᵀ.
+        .filter(|(config, _)| config.beside == 0 || !problem.by_columns)
         .filter(|(config, _)| !few || suits(config, problem))
         .filter(|(config, _)| split || config.algorithm != Algorithm::StreamK)
         .filter(|(config, _)| config.check(problem, device).is_ok())

@@ -263,7 +263,7 @@ fn illegal_configs_are_refused_with_the_reason() {
         24 columns beside 256; use a power of two from 8 to half of block_n, or 0
         4 columns beside 256; use a power of two from 8 to half of block_n, or 0
         256 columns beside 256; use a power of two from 8 to half of block_n, or 0
-        160 sums a thread
+        264192 bytes of shared memory, but a CTA can have 232448; use fewer stages or smaller tiles
         64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
         64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
         64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
