@@ -68,8 +68,8 @@ fn benches(c: &mut Criterion) {
     let entries = registry::all_kernels();
     let plain = format!("{:?})", Numerics::PLAIN);
     for (algorithm, tile) in [
-        ("Persistent", "rows: 128, block_n: 256, block_k: 64"),
-        ("StreamK", "rows: 128, block_n: 128, block_k: 64"),
+        ("Persistent", "rows: 128, block_n: 256, beside: 0, block_k: 64"),
+        ("StreamK", "rows: 128, block_n: 128, beside: 0, block_k: 64"),
     ] {
         let gemms = entries.iter().filter(|entry| entry.name == "gemm").flat_map(|entry| &entry.variants);
         let bf16 = gemms.filter(|variant| variant.types == "bf16, bf16");
