@@ -66,16 +66,19 @@ fn c() {
     let folder = tempfile::tempdir().unwrap();
     let (kernels, program) = (folder.path().join("k.tegula"), folder.path().join("scale"));
     bundle(&kernels);
-    let library = library();
+    // Linked with the library in one place, and run with it in another: beside the program, as it is shipped.
+    let linked = folder.path().join("elsewhere").join(library().file_name().unwrap());
+    std::fs::create_dir(linked.parent().unwrap()).unwrap();
+    std::fs::copy(library(), &linked).unwrap();
     let built = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"])
-        .args([here("include"), here("examples/scale.c"), library.clone()])
-        .arg(format!("-Wl,-rpath,{}", library.parent().unwrap().display()))
-        .arg("-o")
+        .args([here("include"), here("examples/scale.c"), linked.clone()])
+        .args(["-Wl,-rpath,$ORIGIN", "-o"])
         .arg(&program)
         .output()
         .expect("a C compiler: Rust's linker is one");
     assert!(built.status.success(), "{}", text(&built));
+    std::fs::rename(&linked, folder.path().join(linked.file_name().unwrap())).unwrap();
     let run = |device: &str, bundle: &Path| Command::new(&program).arg(device).arg(bundle).output().unwrap();
     let good = run("emulated:sm_80", &kernels);
     assert!(good.status.success() && text(&good) == EXPECTED, "{}", text(&good));

@@ -66,6 +66,7 @@ impl Arguments {
             match word.as_str() {
                 "--json" => parsed.json = Some(words.next()?),
                 "--within" => parsed.within = Some(words.next()?.parse().ok()?),
+                _ if word.starts_with('-') => return None,
                 _ => places.push(word),
             }
         }
@@ -94,18 +95,28 @@ pub fn run(arguments: &Arguments) -> Done {
     }
     // What the driver does once for a process is none of the kernels' time.
     device.zeros::<bf16>(&[1 << 10])?.to_vec()?;
-    product(&mut report, "gemm", &device, if small { [64, 128, 576] } else { [256, 512, 1024] })?;
-    product(&mut report, "gemm of a row", &device, if small { [1, 64, 576] } else { [1, 4096, 4096] })?;
-    attention(&mut report, &device, if small { 130 } else { 500 })?;
-    decoding(&mut report, &device, if small { 200 } else { 4000 })?;
-    norm(&mut report, &device, if small { 4 } else { 64 }, 4096)?;
-    sum_and_norm(&mut report, &device, if small { 4 } else { 64 }, 4096)?;
+    everything(&mut report, &device, small)?;
     report.finish(arguments.json.as_deref())
+}
+
+/// Runs every function, on small tensors or on some of a usual size.
+///
+/// # Errors
+/// What a launch fails with.
+pub fn everything(report: &mut Report, device: &Device, small: bool) -> Done {
+    product(report, "gemm", device, if small { [64, 128, 576] } else { [256, 512, 1024] })?;
+    product(report, "gemm of a row", device, if small { [1, 64, 576] } else { [1, 4096, 4096] })?;
+    attention(report, device, if small { 130 } else { 500 })?;
+    decoding(report, device, if small { 200 } else { 4000 })?;
+    norm(report, device, if small { 4 } else { 64 }, 4096)?;
+    sum_and_norm(report, device, if small { 4 } else { 64 }, 4096)
 }
 
 /// What was measured.
 #[derive(Default)]
-struct Report {
+pub struct Report {
+    /// Is nothing computed, and nothing compared?
+    launches_only: bool,
     /// How long a first launch may take, in microseconds.
     within: Option<f64>,
     opened: Option<f64>,
@@ -122,15 +133,30 @@ struct Row {
     error: f64,
 }
 
+/// What an element should be, and how far off it may be.
+struct Expected {
+    value: f64,
+    bound: f64,
+}
+
+/// Bounds that follow from the values.
+fn within(values: Vec<f64>, bound: impl Fn(f64) -> f64) -> Vec<Expected> {
+    values.into_iter().map(|value| Expected { value, bound: bound(value) }).collect()
+}
+
 impl Report {
-    /// Launches twice, says how long both took, and compares with f64: element i may be off by `bound(i)`.
+    /// For a device that computes nothing: of what is launched.
+    pub fn of_launches() -> Report {
+        Report { launches_only: true, ..Report::default() }
+    }
+
+    /// Launches twice, says how long both took, and compares with f64.
     fn add(
         &mut self,
         name: &'static str,
         device: &Device,
         out: &mut Tensor<bf16>,
-        expected: &[f64],
-        bound: impl Fn(usize) -> f64,
+        expected: impl FnOnce() -> Vec<Expected>,
         mut launch: impl FnMut(&mut Tensor<bf16>, &Stream) -> Result<(), tegula_kernels::Error>,
     ) -> Done {
         let stream = device.stream();
@@ -138,14 +164,16 @@ impl Report {
         let began = Instant::now();
         launch(out, &stream)?;
         let first = microseconds(began);
+        if self.launches_only {
+            return Ok(());
+        }
         stream.synchronize()?;
         let first_done = microseconds(began);
         let error = out
             .to_vec()?
             .iter()
-            .zip(expected)
-            .enumerate()
-            .map(|(i, (&is, &should))| (is.to_f64() - should).abs() / bound(i))
+            .zip(expected())
+            .map(|(is, Expected { value, bound })| (is.to_f64() - value).abs() / bound)
             .fold(0.0, |a: f64, b| if b.is_nan() { f64::INFINITY } else { a.max(b) });
         let began = Instant::now();
         launch(out, &stream)?;
@@ -178,7 +206,7 @@ impl Report {
                 )?;
             }
             text.push_str("\n]}\n");
-            std::fs::write(path, text)?;
+            std::fs::write(path, text).map_err(|error| format!("{path}: {error}"))?;
         }
         if self.faults.is_empty() { Ok(()) } else { Err(self.faults.join("; ").into()) }
     }
@@ -206,13 +234,18 @@ const ROUNDING: f64 = 1.0 / 256.0;
 
 fn product(report: &mut Report, name: &'static str, device: &Device, [m, n, k]: [usize; 3]) -> Done {
     let ((x, xs), (w, ws)) = (numbers(device, &[m, k], 1)?, numbers(device, &[n, k], 2)?);
-    let (expected, sums) = (product_in_f64(&xs, &ws, [m, n, k]), magnitudes(&xs, &ws, [m, n, k]));
     let mut y = device.zeros::<bf16>(&[m, n])?;
-    // The result's rounding, and those of the sum in f32.
-    let bound = |i: usize| ROUNDING * expected[i].abs() + sums[i] * k as f64 * f64::from(f32::EPSILON);
-    report.add(name, device, &mut y, &expected, bound, |y, stream| {
-        gemm(&x, &w, y, GemmOptions::default(), stream)
-    })
+    let expected = || {
+        let (values, sums) = (product_in_f64(&xs, &ws, [m, n, k]), magnitudes(&xs, &ws, [m, n, k]));
+        // The result's rounding, and those of the sum in f32.
+        let bound = |value: f64, sum: f64| ROUNDING * value.abs() + sum * k as f64 * f64::from(f32::EPSILON);
+        values
+            .into_iter()
+            .zip(sums)
+            .map(|(value, sum)| Expected { value, bound: bound(value, sum) })
+            .collect()
+    };
+    report.add(name, device, &mut y, expected, |y, stream| gemm(&x, &w, y, GemmOptions::default(), stream))
 }
 
 fn attention(report: &mut Report, device: &Device, length: usize) -> Done {
@@ -231,23 +264,20 @@ fn attention(report: &mut Report, device: &Device, length: usize) -> Done {
     let (q, qs) = numbers(device, &[1, length, heads, head_dim], 3)?;
     let (k, ks) = numbers(device, &[1, length, kv_heads, head_dim], 4)?;
     let (v, vs) = numbers(device, &[1, length, kv_heads, head_dim], 5)?;
-    let expected = attention_in_f64(&problem, &qs, &ks, &vs).out;
-    let mut out = device.zeros::<bf16>(&[1, length, heads, head_dim])?;
     // Weights and result are rounded to bf16, and no value is above 1; scores in f32 add little.
-    let bound = |i: usize| ROUNDING * (1.0 + expected[i].abs());
+    let expected = || within(attention_in_f64(&problem, &qs, &ks, &vs).out, |y| ROUNDING * (1.0 + y.abs()));
+    let mut out = device.zeros::<bf16>(&[1, length, heads, head_dim])?;
     let options = ForwardOptions { causal: true, ..ForwardOptions::default() };
-    report.add("attention", device, &mut out, &expected, bound, |out, stream| {
+    report.add("attention", device, &mut out, expected, |out, stream| {
         forward(Inputs::new(q.view(), k.view(), v.view()), Outputs::new(out.view_mut()), &options, stream)
     })
 }
 
 fn norm(report: &mut Report, device: &Device, rows: usize, cols: usize) -> Done {
     let ((x, xs), (weight, ws)) = (numbers(device, &[rows, cols], 6)?, numbers(device, &[cols], 7)?);
-    let expected = norm_in_f64(&xs, &ws, 1e-6);
+    let expected = || within(norm_in_f64(&xs, &ws, 1e-6), |y| ROUNDING * y.abs() + 1e-6);
     let mut y = device.zeros::<bf16>(&[rows, cols])?;
-    let bound = |i: usize| ROUNDING * expected[i].abs() + 1e-6;
-    report
-        .add("rms_norm", device, &mut y, &expected, bound, |y, stream| rms_norm(&x, &weight, y, 1e-6, stream))
+    report.add("rms_norm", device, &mut y, expected, |y, stream| rms_norm(&x, &weight, y, 1e-6, stream))
 }
 
 fn sum_and_norm(report: &mut Report, device: &Device, rows: usize, cols: usize) -> Done {
@@ -256,14 +286,17 @@ fn sum_and_norm(report: &mut Report, device: &Device, rows: usize, cols: usize) 
     let (one, rs) = numbers(device, &[rows, cols], 10)?;
     let mut residuals = [one, numbers(device, &[rows, cols], 10)?.0];
     let mut turns = residuals.iter_mut();
-    let (sums, expected) = sum_and_norm_in_f64::<bf16>(&xs, &rs, &ws, 1e-6);
+    let in_f64 = || sum_and_norm_in_f64::<bf16>(&xs, &rs, &ws, 1e-6);
+    let expected = || within(in_f64().1, |y| ROUNDING * y.abs() + 1e-6);
     let mut y = device.zeros::<bf16>(&[rows, cols])?;
-    let bound = |i: usize| ROUNDING * expected[i].abs() + 1e-6;
-    report.add("add_rms_norm", device, &mut y, &expected, bound, |y, stream| {
+    report.add("add_rms_norm", device, &mut y, expected, |y, stream| {
         add_rms_norm(&x, turns.next().expect("two launches"), &weight, y, 1e-6, stream)
     })?;
+    if report.launches_only {
+        return Ok(());
+    }
     let stored = residuals[0].to_vec()?;
-    let same = stored.iter().zip(&sums).all(|(is, &should)| is.to_f64() == should);
+    let same = stored.iter().zip(in_f64().0).all(|(is, should)| is.to_f64() == should);
     if same { Ok(()) } else { Err("the sum of add_rms_norm is wrong".into()) }
 }
 
@@ -286,13 +319,12 @@ fn decoding(report: &mut Report, device: &Device, capacity: usize) -> Done {
     let (q, qs) = numbers(device, &[batch, 1, heads, head_dim], 11)?;
     let (k, ks) = numbers(device, &[batch, capacity, kv_heads, head_dim], 12)?;
     let (v, vs) = numbers(device, &[batch, capacity, kv_heads, head_dim], 13)?;
-    let expected = attention_in_f64(&problem, &qs, &ks, &vs).out;
+    let expected = || within(attention_in_f64(&problem, &qs, &ks, &vs).out, |y| ROUNDING * (1.0 + y.abs()));
     let kv_len = device.from_slice(&lengths, &[batch])?;
     let mut workspace = DecodeWorkspace::new();
     workspace.reserve_for(device, batch, 1, capacity, heads, head_dim)?;
     let mut out = device.zeros::<bf16>(&[batch, 1, heads, head_dim])?;
-    let bound = |i: usize| ROUNDING * (1.0 + expected[i].abs());
-    report.add("attention of a query", device, &mut out, &expected, bound, |out, stream| {
+    report.add("attention of a query", device, &mut out, expected, |out, stream| {
         let (inputs, outputs) = (Inputs::new(&q, &k, &v), Outputs::new(out.view_mut()));
         decode(inputs, &kv_len, outputs, &DecodeOptions::default(), &mut workspace, stream)
     })

@@ -40,9 +40,5 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn note(variant: &Variant) -> &'static str {
-    match (variant.host_only, variant.served) {
-        (true, _) => " (host only)",
-        (false, true) => " (served)",
-        (false, false) => "",
-    }
+    if variant.host_only { " (host only)" } else { "" }
 }

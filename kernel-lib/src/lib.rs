@@ -40,6 +40,7 @@ pub mod rms_norm;
 pub mod rotary;
 pub mod rowwise;
 pub mod sampling;
+pub mod served;
 pub mod swiglu;
 #[cfg(test)]
 mod testing;

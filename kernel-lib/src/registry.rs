@@ -1,6 +1,6 @@
 //! Every kernel of this crate with all that it can be staged as: each legal config × element types.
 //!
-//! One test stages and verifies each variant (below); ratchets compile them; precompilation will put them into bundles. A kernel registers with an
+//! One test stages and verifies each variant (below); ratchets compile them; precompilation puts those into bundles that are asked for by name. A kernel registers with an
 //! [`Entry`] from its `config.rs`, added to [`all_kernels`].
 
 use tegula::Diagnostics;
@@ -24,8 +24,6 @@ pub struct Variant {
     pub config: String,
     /// Is the config for the host device only? Its tiles are larger than what the threads of a CTA hold in registers, so there is no point in compiling it.
     pub host_only: bool,
-    /// Does a heuristic choose it on an H200, for shapes that models have? Then it belongs into a bundle for such GPUs; others are for tuning, or other devices.
-    pub served: bool,
     stage: Box<dyn Fn() -> Result<Kernel, Diagnostics> + Send + Sync>,
 }
 
@@ -45,17 +43,12 @@ impl Variant {
         config: String,
         stage: impl Fn() -> Result<Kernel, Diagnostics> + Send + Sync + 'static,
     ) -> Variant {
-        Variant { types: types.into(), config, host_only: false, served: true, stage: Box::new(stage) }
+        Variant { types: types.into(), config, host_only: false, stage: Box::new(stage) }
     }
 
     /// Says whether the config is for the host device only.
     pub fn host_only(self, host_only: bool) -> Variant {
-        Variant { host_only, served: self.served && !host_only, ..self }
-    }
-
-    /// Says whether it is what a heuristic chooses on an H200.
-    pub fn served(self, served: bool) -> Variant {
-        Variant { served, ..self }
+        Variant { host_only, ..self }
     }
 
     /// Builds the kernel, without facts of arguments.

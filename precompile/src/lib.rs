@@ -17,12 +17,14 @@
 //! one with most facts that hold runs: see [`FactSet`] for what the sets ask.
 
 mod facts;
+mod launched;
 mod manifest;
 mod plan;
 mod script;
 mod table;
 
 pub use facts::FactSet;
+pub use launched::{Coverage, h200, launched};
 pub use manifest::{Manifest, Selection};
 pub use plan::{CodeKind, Error, Failure, Outcome, Plan, Progress, Row};
 pub use script::{Script, UPDATE, build_script};

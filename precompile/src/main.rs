@@ -49,16 +49,18 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     let registry = tegula_kernels::registry::all_kernels();
     let plan = manifest.plan(&registry)?;
     if cli.dry_run {
-        println!(
-            "{} kernels, {} targets, {} sets of facts",
-            plan.len(),
-            manifest.targets.len(),
-            manifest.facts.len()
-        );
+        println!("{} kernels in {} variants, as facts and targets are", plan.kernels()?, plan.variants()?);
         return Ok(ExitCode::SUCCESS);
     }
+    // What is asked for at the end had better be possible: hours of work would be lost.
+    writable(&output)?;
     // A bundle that cannot be opened is one that nothing is taken from.
     let previous = if cli.fresh { None } else { Bundle::open(&output).ok() };
+    let kept = PathBuf::from(format!("{}.kept", output.display()));
+    if cli.fresh {
+        remove(&kept);
+    }
+    let plan = plan.kept_in(&kept);
     // Locations are not in the bundle, so neither are line tables.
     let compiler = PtxCompiler::new(Options { line_info: false, ..Options::default() });
     let bar = ProgressBar::new(0).with_style(
@@ -84,6 +86,25 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         return Ok(ExitCode::FAILURE);
     }
     write_file(&output, &outcome.bundle)?;
+    remove(&kept);
     println!("{}", output.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Can a bundle be written there?
+fn writable(output: &Path) -> Result<(), Error> {
+    let refused = |why: String| Err(Error::Manifest(format!("{}: {why}", output.display())));
+    if output.is_dir() {
+        return refused("it is a folder".to_owned());
+    }
+    let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match tempfile::tempfile_in(folder) {
+        Ok(_) => Ok(()),
+        Err(error) => refused(format!("nothing can be written to its folder: {error}")),
+    }
+}
+
+/// Removes what was kept of runs before; it is no harm if some of it stays.
+fn remove(kept: &Path) {
+    let _ = std::fs::remove_dir_all(kept);
 }

@@ -12,13 +12,18 @@
 //! name = "rms_norm"
 //! types = ["bf16, bf16"]                     # optional: only these element types; "bf16*" is all that begin so
 //! configs = ["num_warps: 8"]                 # optional: only configs whose text contains one of these; "a*b": a, and b behind it
-//! served = true                              # optional: only what heuristics choose on an H200 for models that are served
 //! facts = ["usual"]                          # optional: other sets of facts than those above
 //! targets = ["sm_90a"]                       # optional: only for these of the targets
+//!
+//! [[served]]                                 # what functions of the kernel library launch on an H200 for models that are served
+//! name = "gemm*"                             # the functions, by the names of `tegula_kernels::served`
+//! types = ["bf16, bf16"]                     # optional, as above; `targets` too
 //! ```
 //!
 //! `name = "*"` means every kernel, and `name = "gemm*"` all that begin so. A variant that several lines select is as the last of them says. A line that selects nothing is
 //! an error: it is a mistake in a name.
+//!
+//! What is `served` is found by launching it ([`launched`]), and called by function, element types and shape; facts are those of the launches, and as few as the kernel can do with.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,8 +31,10 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use tegula_bundle::Label;
 use tegula_kernels::registry::{Entry, Variant};
+use tegula_kernels::served::{self, Served};
 
 use crate::facts::FactSet;
+use crate::launched::{h200, launched};
 use crate::plan::{CodeKind, Error, Plan};
 
 /// A manifest.
@@ -42,7 +49,43 @@ pub struct Manifest {
     /// Architectures, and which code of each.
     pub targets: BTreeMap<String, CodeKind>,
     /// What to compile.
+    #[serde(default)]
     pub kernels: Vec<Selection>,
+    /// Whose launches to compile.
+    #[serde(default)]
+    pub served: Vec<Calls>,
+}
+
+/// Some functions.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Calls {
+    /// Their name in [`tegula_kernels::served`], or a beginning of names with a `*` behind.
+    pub name: String,
+    /// Element types, or their beginnings with a `*` behind; all, if absent.
+    pub types: Option<Vec<String>>,
+    /// For which of the manifest's targets; all, if absent.
+    pub targets: Option<Vec<String>>,
+}
+
+impl Calls {
+    fn take(&self, call: &Served) -> bool {
+        let any = |types: &Vec<String>| types.iter().any(|wanted| means(wanted, call.types));
+        means(&self.name, call.name) && self.types.as_ref().is_none_or(any)
+    }
+
+    /// Adds what these calls launch.
+    fn add_to(&self, plan: &mut Plan<'_>, calls: &[Served]) -> Result<(), Error> {
+        let of_launch = |message| Error::Manifest(format!("served {:?}: {message}", self.name));
+        for call in calls.iter().filter(|call| self.take(call)) {
+            let kernels =
+                launched(&h200(), |device| call.call(device)).map_err(|e| of_launch(e.to_string()))?;
+            let before = plan.len();
+            plan.add_launched(call.name, call.types, &call.shape, &kernels);
+            plan.restrict_from(before, self.targets.as_ref());
+        }
+        Ok(())
+    }
 }
 
 fn default_facts() -> Vec<FactSet> {
@@ -59,9 +102,6 @@ pub struct Selection {
     pub types: Option<Vec<String>>,
     /// Parts of configs; all, if absent.
     pub configs: Option<Vec<String>>,
-    /// Only what heuristics choose for models that are served?
-    #[serde(default)]
-    pub served: bool,
     /// The sets of facts, instead of the manifest's.
     pub facts: Option<Vec<FactSet>>,
     /// For which of the manifest's targets; all, if absent.
@@ -91,7 +131,6 @@ impl Selection {
             of.as_ref().is_none_or(|all| all.iter().any(|x| test(x)))
         };
         means(&self.name, name)
-            && (variant.served || !self.served)
             && any(&self.types, &|wanted| means(wanted, &variant.types))
             && any(&self.configs, &|parts| contains_all(&variant.config, parts))
     }
@@ -119,7 +158,14 @@ impl Manifest {
                 "`facts` is empty: `none` is the set that serves every launch".to_owned(),
             ));
         }
-        for target in self.kernels.iter().filter_map(|selection| selection.targets.as_ref()).flatten() {
+        if self.kernels.is_empty() && self.served.is_empty() {
+            return Err(Error::Manifest(
+                "nothing is asked for: there is neither `[[kernels]]` nor `[[served]]`".to_owned(),
+            ));
+        }
+        let of_kernels = self.kernels.iter().filter_map(|selection| selection.targets.as_ref());
+        let of_calls = self.served.iter().filter_map(|calls| calls.targets.as_ref());
+        for target in of_kernels.chain(of_calls).flatten() {
             if !self.targets.contains_key(target) {
                 return Err(Error::Manifest(format!("{target:?} is none of the manifest's `targets`")));
             }
@@ -145,6 +191,19 @@ impl Manifest {
                     plan.restrict(selection.facts.clone(), selection.targets.clone());
                 }
             }
+        }
+        let calls = if self.served.is_empty() { Vec::new() } else { served::calls() };
+        for (index, selection) in self.served.iter().enumerate() {
+            if !calls.iter().any(|call| selection.take(call)) {
+                let mut names: Vec<&str> = calls.iter().map(|call| call.name).collect();
+                names.dedup();
+                let Calls { name, types, .. } = selection;
+                return Err(Error::Manifest(format!(
+                    "served[{index}] (name {name:?}, types {types:?}) selects nothing; functions are {}",
+                    names.join(", ")
+                )));
+            }
+            selection.add_to(&mut plan, &calls)?;
         }
         match taken.iter().position(|taken| !taken) {
             None => Ok(plan),

@@ -3,8 +3,9 @@
 //! **Contract.** The same plan and compiler give the same bytes, whatever the number of threads. Kernels of the previous bundle that did not change, by tile IR, facts,
 //! target and compiler's version, are taken from there and not compiled. Source locations are taken out first, so that bytes do not depend on where sources lie.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,7 @@ pub struct Plan<'a> {
     kernels: Vec<Item<'a>>,
     targets: Vec<(String, CodeKind)>,
     facts: Vec<FactSet>,
+    kept: Option<PathBuf>,
 }
 
 impl<'a> Plan<'a> {
@@ -64,6 +66,13 @@ impl<'a> Plan<'a> {
     /// Compiles under these sets of facts. Without [`FactSet::None`] among them, some launches will find no code.
     pub fn facts(mut self, sets: &[FactSet]) -> Self {
         self.facts = sets.to_vec();
+        self
+    }
+
+    /// Keeps code in a folder as soon as it is compiled, so that a run that is killed is taken up where it was. The folder is made when there is something to keep, and left to the caller, who
+    /// removes it when the bundle is where it belongs.
+    pub fn kept_in(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.kept = Some(folder.into());
         self
     }
 
@@ -93,7 +102,28 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The number of kernels.
+    /// What was added from this number on is compiled for these targets.
+    pub(crate) fn restrict_from(&mut self, first: usize, targets: Option<&Vec<String>>) {
+        self.kernels[first..].iter_mut().for_each(|item| item.targets = targets.cloned());
+    }
+
+    /// How many different kernels there are.
+    ///
+    /// # Errors
+    /// If a kernel cannot be staged.
+    pub fn kernels(&self) -> Result<usize, Error> {
+        Ok(self.jobs()?.iter().map(|job| job.source).collect::<BTreeSet<_>>().len())
+    }
+
+    /// How many variants of them are to be compiled, each for a target under its facts.
+    ///
+    /// # Errors
+    /// If a kernel cannot be staged.
+    pub fn variants(&self) -> Result<usize, Error> {
+        Ok(self.jobs()?.len())
+    }
+
+    /// The number of kernels that were added; of some there may be several.
     pub fn len(&self) -> usize {
         self.kernels.len()
     }
@@ -121,10 +151,11 @@ impl<'a> Plan<'a> {
             .map(|job| {
                 let began = Instant::now();
                 let reused = previous.and_then(|bundle| job.reuse(bundle, compiler.version()));
+                let reused = reused.or_else(|| self.kept(job, compiler.version()));
                 let was_reused = reused.is_some();
                 let code = match reused {
                     Some(code) => Ok(code),
-                    None => job.compile(compiler),
+                    None => job.compile(compiler).inspect(|code| self.keep(job, compiler.version(), code)),
                 };
                 let done = done.fetch_add(1, Ordering::Relaxed) + 1;
                 progress(Progress {
@@ -165,6 +196,22 @@ impl<'a> Plan<'a> {
         Ok(Outcome { bundle: builder.finish(), rows, failures })
     }
 
+    /// What a run that did not end has compiled.
+    fn kept(&self, job: &Job, compiler: &str) -> Option<CompiledKernel> {
+        job.reuse(&Bundle::open(self.kept.as_ref()?.join(job.file())).ok()?, compiler)
+    }
+
+    /// What cannot be kept is compiled again by whoever comes after us; nothing else depends on it.
+    fn keep(&self, job: &Job, compiler: &str, code: &CompiledKernel) {
+        let Some(folder) = &self.kept else { return };
+        let mut builder = Builder::new();
+        if builder.add(job.labels[0].clone(), &job.kernel, compiler, code.clone()).is_ok()
+            && std::fs::create_dir_all(folder).is_ok()
+        {
+            let _ = builder.write(&folder.join(job.file()));
+        }
+    }
+
     /// What of the plan a bundle does not have, by names: its kernels as they are now, under these facts, for these targets. By which version of the compiler they were
     /// compiled does not matter.
     ///
@@ -181,7 +228,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Everything that is to be compiled, each once: different configs can give the same kernel, and kernels without views have the same facts in every set.
-    fn jobs(&self) -> Result<Vec<Job>, Error> {
+    pub(crate) fn jobs(&self) -> Result<Vec<Job>, Error> {
         type Key = (SourceHash, Vec<u8>, usize);
         let mut jobs: BTreeMap<Key, Job> = BTreeMap::new();
         let staged: Vec<_> = self.kernels.par_iter().map(|item| (item, (item.stage)())).collect();
@@ -215,21 +262,21 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn name(label: &Label) -> String {
+pub(crate) fn name(label: &Label) -> String {
     format!("{} ({}) {}", label.name, label.types, label.config)
 }
 
-fn facts_of(kernel: &Kernel) -> Vec<ParamFacts> {
+pub(crate) fn facts_of(kernel: &Kernel) -> Vec<ParamFacts> {
     kernel.params.iter().map(|param| param.facts.clone()).collect()
 }
 
 /// One run of the compiler.
-struct Job {
-    labels: Vec<Label>,
-    source: SourceHash,
-    kernel: Kernel,
-    set: FactSet,
-    target: String,
+pub(crate) struct Job {
+    pub labels: Vec<Label>,
+    pub source: SourceHash,
+    pub kernel: Kernel,
+    pub set: FactSet,
+    pub target: String,
     code: CodeKind,
 }
 
@@ -249,6 +296,12 @@ impl Job {
             return Err("there is no ptxas to make a cubin with: install it, or ask for PTX".to_owned());
         }
         Ok(code)
+    }
+
+    /// The file that it is kept in: a bundle of its own.
+    fn file(&self) -> String {
+        let key = format!("{} {:?} {} {:?}", self.source, facts_of(&self.kernel), self.target, self.code);
+        format!("{}.tegula", blake3::hash(key.as_bytes()).to_hex())
     }
 
     /// What an earlier run made of the same.

@@ -129,14 +129,19 @@ fn manifests_select_from_the_registry() {
     );
     assert!(two("block: 4096*num_warps: 8") < two("num_warps: 8*") + 1);
     let begin = count("[[kernels]]\nname = \"rms*\"").unwrap();
-    let served = count("[[kernels]]\nname = \"*\"\nserved = true").unwrap();
-    assert!(begin == norms && norms < served && served < all, "{begin} {norms} {served} {all}");
+    assert!(begin == norms && norms < all, "{begin} {norms} {all}");
+    let served = count("[[served]]\nname = \"rms*\"").unwrap();
+    let some = count("[[served]]\nname = \"rms*\"\ntypes = [\"bf16, bf16\"]").unwrap();
+    assert!(0 < some && some < served && served < all, "{some} {served} {all}");
     let error = |text: &str| count(text).unwrap_err().to_string();
     assert!(
         error("[[kernels]]\nname = \"*\"\ntargets = [\"sm_70\"]").contains("\"sm_70\" is none of"),
         "a target that the manifest does not have"
     );
     assert!(error("[[kernels]]\nname = \"rmsnorm\"").contains("selects nothing; kernels are"));
+    assert!(error("[[served]]\nname = \"rmsnorm\"").contains("selects nothing; functions are gemm, "));
+    assert!(error("[[served]]\nname = \"*\"\ntargets = [\"sm_70\"]").contains("\"sm_70\" is none of"));
+    assert!(error("").contains("nothing is asked for"));
     assert!(error("[[kernels]]\nname = \"*\"\ntype = 3").contains("unknown field `type`"));
 }
 

@@ -12,7 +12,6 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::built::{self, Artifact, executable};
-use crate::kernels;
 use crate::machine::Machine;
 use crate::setup::{self, Scope};
 use crate::workspace::{Workspace, run};
@@ -52,7 +51,7 @@ const CONTENTS: &[Item] = &[
     Item::Copy { from: "capi/examples/scale.py", to: "bin/scale.py" },
     Item::Copy { from: "capi/examples/rms_norm.py", to: "bin/rms_norm.py" },
     Item::Made { example: "own_kernel", to: "bin/scale.tegula" },
-    Item::Kernels { to: "bin/kernels.tegula" },
+    Item::Made { example: "deploy_bundle", to: "bin/kernels.tegula" },
 ];
 
 /// What `run.sh` runs, in this order. `$OUT` is the folder of results.
@@ -113,7 +112,8 @@ exit $failed
 const BUNDLES: &str = r#"status=0
 TEGULA_PTXAS= deploy cuda bin/kernels.tegula --within 2000 --json "$OUT/deploy.json" || status=1
 deploy host || status=1
-scale cuda:0 bin/scale.tegula || status=1
+torch=$(python3 -c 'import torch; y = torch.arange(1000, device="cuda") * 2.5; print(f"y[1] = {y[1]:g}, y[999] = {y[999]:g}")')
+ours=$(scale cuda:0 bin/scale.tegula) && echo "in C: $ours; torch: $torch" && [ "$ours" = "$torch" ] || status=1
 python3 bin/scale.py bin/libtegula_rt.so cuda:0 bin/scale.tegula || status=1
 python3 bin/rms_norm.py bin/libtegula_rt.so cuda:0 bin/kernels.tegula || status=1
 tegula bundle verify bin/kernels.tegula bin/scale.tegula || status=1
@@ -137,8 +137,6 @@ enum Item {
     C { source: &'static str, to: &'static str },
     /// What an example of `tegula-precompile` writes, which has the compiler in it.
     Made { example: &'static str, to: &'static str },
-    /// The kernel library's bundle.
-    Kernels { to: &'static str },
 }
 
 /// Which of a package's targets a program is.
@@ -194,7 +192,7 @@ pub fn main(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     setup::ensure(workspace, Scope::Everything)?;
-    for tool in ["tar", "xz", "strip"] {
+    for tool in ["tar", "xz", "strip", "nm"] {
         let found = Machine::current().program(tool);
         ensure!(found.is_some(), "`{tool}` is missing (packages tar, xz-utils, binutils)");
     }
@@ -238,7 +236,6 @@ fn listing(contents: &[Item], run: &[Run]) -> String {
             Item::Made { example, to } => {
                 writeln!(text, "{to:<28} what --example {example} of tegula-precompile writes")
             }
-            Item::Kernels { to } => writeln!(text, "{to:<28} cargo xtask bundle-kernels"),
         };
     }
     for step in run {
@@ -253,7 +250,7 @@ impl Run {
         let wanted = match item {
             Item::Program { to, kind: Kind::SharedLibrary, .. } => &format!("bin/{to}"),
             Item::Program { to, .. } | Item::C { to, .. } => *to,
-            Item::Copy { to, .. } | Item::Made { to, .. } | Item::Kernels { to } => *to,
+            Item::Copy { to, .. } | Item::Made { to, .. } => *to,
             Item::Tool(_) => return true,
         };
         let part_of_word = |c: char| c.is_alphanumeric() || "-_./".contains(c);
@@ -273,7 +270,8 @@ fn add(workspace: &Workspace, item: &Item, programs: &[Artifact], folder: &Path)
                 built.with_context(|| format!("cargo built no {} {name} of {package}", kind.flag()))?;
             let to = folder.join("bin").join(to);
             copy(built, &to)?;
-            run(Command::new("strip").arg(&to))
+            run(Command::new("strip").arg(&to))?;
+            if kind.group() == Group::Deployed { check_deployed(built, &to) } else { Ok(()) }
         }
         Item::Tool(name) => {
             let own = workspace.cuda_bin().join(name);
@@ -289,11 +287,32 @@ fn add(workspace: &Workspace, item: &Item, programs: &[Artifact], folder: &Path)
             cargo.args(["run", "--release", "--package", "tegula-precompile", "--features", "jit"]);
             run(cargo.args(["--example", example, "--"]).arg(folder.join(to)))
         }
-        Item::Kernels { to } => {
-            let made = kernels::build(workspace, &kernels::Args::default())?;
-            copy(&made, &folder.join(to))
-        }
     }
+}
+
+/// What a program without a compiler may take, stripped.
+const LARGEST_DEPLOYED: u64 = 8_000_000;
+
+/// Is a program small, and without a compiler?
+fn check_deployed(program: &Path, stripped: &Path) -> Result<()> {
+    let (name, size) = (program.display(), std::fs::metadata(stripped)?.len());
+    ensure!(size <= LARGEST_DEPLOYED, "{name} has {size} bytes, stripped, more than {LARGEST_DEPLOYED}");
+    let listed = Command::new("nm").arg(program).output().context("cannot run nm")?;
+    ensure!(listed.status.success() && !listed.stdout.is_empty(), "nm cannot read {name}");
+    let symbols = String::from_utf8_lossy(&listed.stdout);
+    let found = compiler_symbol(&symbols);
+    ensure!(found.is_none(), "{name} has a compiler in it: {}", found.unwrap_or_default());
+    println!("{name}: {:.1} MB stripped, no compiler in it", size as f64 / 1e6);
+    Ok(())
+}
+
+/// A symbol of LLVM's or MLIR's interface for C, or one in their namespaces for C++, in what `nm` lists. (`.llvm.` and a number behind a name is what rustc makes of local ones.)
+fn compiler_symbol(listed: &str) -> Option<&str> {
+    let mut names = listed.lines().filter_map(|line| line.split_whitespace().last());
+    names.find(|name| {
+        ["LLVM", "mlir"].iter().any(|beginning| name.starts_with(beginning))
+            || name.starts_with("_Z") && ["4llvm", "4mlir"].iter().any(|space| name.contains(space))
+    })
 }
 
 /// Compiles a program of C that finds the library beside itself.
@@ -510,6 +529,16 @@ mod tests {
         }
         for item in CONTENTS {
             assert!(RUN.iter().any(|step| step.needs(item)), "no step calls {item:?}");
+        }
+    }
+
+    #[test]
+    fn compilers_are_known_by_their_symbols() {
+        let rust = "0000 t _ZN3std2io5error14repr_bitpacked4drop17h0E.llvm.12345\n     U memcpy@GLIBC_2.14\n";
+        assert_eq!(compiler_symbol(rust), None);
+        for name in ["LLVMContextCreate", "mlirContextCreate", "_ZN4llvm5ValueD2Ev", "_ZNK4mlir4Type5printEv"]
+        {
+            assert_eq!(compiler_symbol(&format!("{rust}00001 T {name}\n")), Some(name));
         }
     }
 

@@ -346,20 +346,14 @@ impl Config {
         legal
     }
 
-    /// What the choice gives for the shapes that [`shapes`] lists, and what belongs into a bundle ([`Config::served`]).
+    /// What the choice gives for the shapes that [`shapes`] lists, and, of the operands that models are served with, for the layers that [`served`] lists on an H200.
     pub fn space(form: Form, class: Class) -> Vec<Config> {
-        let mut space = Config::served(form, class);
-        for device in [DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
-            Config::chosen(form, class, device, shapes(), &mut space);
-        }
-        space
-    }
-
-    /// What the choice gives on an H200 for the shapes that [`shapes`] lists and, of the operands that models are served with, for the layers that [`served`] lists.
-    pub fn served(form: Form, class: Class) -> Vec<Config> {
         let mut space = Vec::new();
         let layers = served().filter(|_| matches!(class, Class::Half | Class::Float8));
         Config::chosen(form, class, DeviceClass::H200, shapes().chain(layers), &mut space);
+        for device in [DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
+            Config::chosen(form, class, device, shapes(), &mut space);
+        }
         space
     }
 
@@ -440,21 +434,14 @@ pub fn entries() -> [Entry; 4] {
 
 /// Spaces that were asked for: many numerics and results have one, which takes thousands of choices to find.
 #[derive(Default)]
-struct Spaces(Vec<(Form, Class, Space)>);
-
-/// A space, and the part of it that a bundle has.
-#[derive(Clone)]
-struct Space {
-    all: Vec<Config>,
-    served: Vec<Config>,
-}
+struct Spaces(Vec<(Form, Class, Vec<Config>)>);
 
 impl Spaces {
-    fn of(&mut self, form: Form, class: Class) -> Space {
+    fn of(&mut self, form: Form, class: Class) -> Vec<Config> {
         if let Some((.., space)) = self.0.iter().find(|(f, c, _)| (*f, *c) == (form, class)) {
             return space.clone();
         }
-        let space = Space { all: Config::space(form, class), served: Config::served(form, class) };
+        let space = Config::space(form, class);
         self.0.push((form, class, space.clone()));
         space
     }
@@ -470,7 +457,7 @@ fn variants_of<T: Factor, O: Rounded>(
         // What is usual of a class, for which there is all of Hopper's space; with other numerics, what is chosen.
         let usual = numerics.usual(class) && !(class == Class::Float8 && O::ELEM == f32::ELEM);
         let mut space = |form| {
-            let Space { all, served } = spaces.of(form, class);
+            let all = spaces.of(form, class);
             let with_epilogue = |config: Config| config.with_epilogue(O::ELEM.bits(), numerics);
             let hopper = hopper::space(class, usize::MAX).filter(|_| usual && form == Form::Single);
             let mut space: Vec<Config> = Vec::new();
@@ -479,12 +466,11 @@ fn variants_of<T: Factor, O: Rounded>(
                     space.push(config);
                 }
             }
-            let served: Vec<Config> = served.into_iter().map(with_epilogue).collect();
-            space.into_iter().map(move |config| (config, served.contains(&config)))
+            space
         };
-        single.variants.extend(space(Form::Single).map(|(config, served)| {
+        single.variants.extend(space(Form::Single).into_iter().map(|config| {
             let stage = move || staged::<T, O, 2>(config, numerics);
-            Variant::new(types, (config, numerics), stage).served(served)
+            Variant::new(types, (config, numerics), stage)
         }));
         // Functions of several matrices or outputs: with what is usual, for results as wide as usual.
         if !(usual || numerics == Numerics::PLAIN && class == Class::F32)
@@ -493,19 +479,19 @@ fn variants_of<T: Factor, O: Rounded>(
             continue;
         }
         // Any number of products that is not 1: the choice depends on how many tiles there are in all.
-        batched.variants.extend(space(Form::Batched(8)).map(|(config, served)| {
+        batched.variants.extend(space(Form::Batched(8)).into_iter().map(|config| {
             let stage = move || staged::<T, O, 3>(config, numerics);
-            Variant::new(types, (config, numerics), stage).served(served)
+            Variant::new(types, (config, numerics), stage)
         }));
         let silu = (Keep, Activate::Silu);
         let numerics_of_two = Numerics { up_scale: numerics.w_scale, ..numerics };
-        gated.variants.extend(space(Form::Gated).map(|(config, served)| {
+        gated.variants.extend(space(Form::Gated).into_iter().map(|config| {
             let stage = move || fused::gated::<T, O, (Keep, Activate)>::stage(config, numerics_of_two, silu);
-            Variant::new(types, (config, numerics_of_two, silu), stage).served(served)
+            Variant::new(types, (config, numerics_of_two, silu), stage)
         }));
-        split.variants.extend(space(Form::Split).map(|(config, served)| {
+        split.variants.extend(space(Form::Split).into_iter().map(|config| {
             let stage = move || fused::split::<T, O, O::Added, Keep>::stage(config, numerics, Keep);
-            Variant::new(types, (config, numerics), stage).served(served)
+            Variant::new(types, (config, numerics), stage)
         }));
     }
 }

@@ -141,18 +141,11 @@ impl Config {
         if self.algorithm == Algorithm::Elementwise && self.rows == 1 { 128 } else { 255 }
     }
 
-    /// What the choice gives for the shapes that the matrix product lists.
+    /// What the choice gives for the shapes that the matrix product lists, and on an H200 for the layers of models that are served.
     pub fn space(format: Format, bits: u32, matrices: usize) -> Vec<Config> {
-        let mut space = Config::served(format, bits, matrices);
-        Config::chosen(format, bits, matrices, DeviceClass::Host { threads: 2 }, shapes(), &mut space);
-        space
-    }
-
-    /// What the choice gives on an H200 for the same shapes and the layers of models that are served: what belongs into a bundle.
-    pub fn served(format: Format, bits: u32, matrices: usize) -> Vec<Config> {
         let mut space = Vec::new();
-        let shapes = shapes().chain(served());
-        Config::chosen(format, bits, matrices, DeviceClass::H200, shapes, &mut space);
+        Config::chosen(format, bits, matrices, DeviceClass::H200, shapes().chain(served()), &mut space);
+        Config::chosen(format, bits, matrices, DeviceClass::Host { threads: 2 }, shapes(), &mut space);
         space
     }
 
@@ -197,18 +190,16 @@ fn variants_of<T: Activation + DotInto<f32>, O: Activation>(
     let bits = T::ELEM.bits();
     for numerics in Numerics::space(T::CLASS) {
         let said = |config: &Config| !numerics.tf32 || config.algorithm == Algorithm::Dequantized;
-        let served = Config::served(format, bits, 1);
         products.extend(Config::space(format, bits, 1).into_iter().filter(said).map(|config| {
             let stage = move || quant_gemm::<T, O, O>::stage(format, config, numerics);
-            Variant::new(types.as_str(), (config, numerics), stage).served(served.contains(&config))
+            Variant::new(types.as_str(), (config, numerics), stage)
         }));
         if numerics.bias || numerics.residual || numerics.accumulate {
             continue;
         }
-        let served = Config::served(format, bits, 2);
         gated.extend(Config::space(format, bits, 2).into_iter().filter(said).map(|config| {
             let stage = move || quant_swiglu::<T, O>::stage(format, config, numerics);
-            Variant::new(types.as_str(), (config, numerics), stage).served(served.contains(&config))
+            Variant::new(types.as_str(), (config, numerics), stage)
         }));
     }
 }

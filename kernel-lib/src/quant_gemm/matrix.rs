@@ -101,6 +101,24 @@ impl QuantizedMatrix {
         })
     }
 
+    /// A matrix without contents.
+    pub(crate) fn blank(
+        format: Format,
+        [n, k]: [usize; 2],
+        device: &Device,
+    ) -> Result<QuantizedMatrix, tegula::runtime::Error> {
+        let (panels, groups) = (n.div_ceil(PANEL), k / GROUP);
+        let plane = || device.alloc(&[panels, groups, PANEL]);
+        Ok(QuantizedMatrix {
+            format,
+            n,
+            k,
+            codes: device.alloc(&[panels, groups, format.code_bytes(), PANEL])?,
+            scales: plane()?,
+            mins: if format.has_mins() { Some(plane()?) } else { None },
+        })
+    }
+
     /// How the weights are coded.
     pub fn format(&self) -> Format {
         self.format

@@ -330,13 +330,9 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mu
                 let merge = split.then(|| config.merge_tile(config.block_group));
                 with_hints(attention_decode::<T, T>::stage(true, merge, config), config)
             };
-            // Heads of fewer elements are none of models that are served.
-            let served = !host_only && config.head_dim >= 64;
-            let whole = Variant::new(types, config, move || stage(false)).host_only(host_only);
-            variants.push(whole.served(served));
+            variants.push(Variant::new(types, config, move || stage(false)).host_only(host_only));
             if !host_only {
-                let split = Variant::new(format!("{types}, split"), config, move || stage(true));
-                variants.push(split.served(served));
+                variants.push(Variant::new(format!("{types}, split"), config, move || stage(true)));
             }
         }
     }

@@ -30,9 +30,6 @@ pub struct ForwardConfig {
 /// With fewer queries, blocks of 128 of a causal attention are faster than those of 256, as measured on an H200.
 const CAUSAL_IN_LARGE_BLOCKS: usize = 2048;
 
-/// Heads of fewer elements are none of models that are served.
-const SERVED_DIM: usize = 64;
-
 /// Rows of a tensor core's tile: the fewest queries of a warp.
 const WARP_ROWS: usize = 16;
 
@@ -302,9 +299,7 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mu
                         kernel
                     })
                 };
-                Variant::new(types, (config, given), stage)
-                    .host_only(host_only)
-                    .served(config.head_dim >= SERVED_DIM && !host_only)
+                Variant::new(types, (config, given), stage).host_only(host_only)
             }));
         }
     }
