@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use tegula_bundle::{Bundle, Error, Image, Record, facts, write_file};
+use tegula_bundle::{Bundle, Error, Fault, Image, Record, facts, write_file};
 
 use crate::Errors;
 
@@ -16,6 +16,10 @@ fn records(bundle: &Bundle, wanted: &str) -> Result<Vec<Record>, Errors> {
             || record.source.to_string().starts_with(wanted)
             || record.labels.iter().any(|label| label.name.contains(wanted))
     });
+    if all.is_empty() && !bundle.is_empty() {
+        let what = format!("there is no kernel {wanted:?}: `tegula bundle list` prints names and hashes");
+        return Err(vec![Error { bundle: bundle.name().to_owned(), fault: Fault::Unsuitable(what) }]);
+    }
     all.sort_by(|a, b| a.labels.cmp(&b.labels));
     Ok(all)
 }
@@ -122,7 +126,7 @@ fn image_line(bundle: &Bundle, image: &Image, text: &mut String) {
 /// Files `HASH-VARIANT-TARGET.cubin` and `.ptx`.
 pub fn extract(bundle: &Bundle, wanted: &str, to: &Path, text: &mut String) -> Result<(), Errors> {
     let failed = |error: std::io::Error| {
-        vec![Error { bundle: to.display().to_string(), fault: tegula_bundle::Fault::Io(error.to_string()) }]
+        vec![Error { bundle: to.display().to_string(), fault: Fault::Io(error.to_string()) }]
     };
     std::fs::create_dir_all(to).map_err(failed)?;
     for record in records(bundle, wanted)? {

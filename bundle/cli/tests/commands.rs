@@ -93,6 +93,11 @@ fn every_command() {
     let file = text.trim();
     assert!(good && std::fs::read_to_string(at(file)).unwrap() == "// gemm", "{text}");
 
+    for words in [&["show", "a.tegula", "nrom"][..], &["extract", "a.tegula", "nrom", "--to", "none"]] {
+        let (good, _, error) = run(words);
+        assert!(!good && error.contains("bundle a.tegula: there is no kernel \"nrom\""), "{error}");
+    }
+
     let (good, text, _) = run(&["verify", "a.tegula", "b.tegula"]);
     assert!(good && text.lines().count() == 2, "{text}");
     let mut bytes = std::fs::read(at("a.tegula")).unwrap();
