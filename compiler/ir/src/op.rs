@@ -456,8 +456,8 @@ pub enum Opcode {
     Barrier,
 
     // ---- made by warp specialisation
-    /// Two regions without arguments, run by different warps at the same time: the first by one thread of a warp of its own (the producer), which
-    /// starts copies; the second by each group of consumers. Stands in the kernel's own body, once.
+    /// Two or three regions without arguments, run by different warps at the same time: the first by one thread of a warp of its own (the producer), which
+    /// starts copies; the second by each group of consumers; the third by [`TURNING_WARPS`] warps, which transpose what has been copied. Stands in the kernel's own body, once.
     WarpSpecialize(WarpGroups),
     /// `→ i32`: which group of consumers this is.
     GroupIndex,
@@ -467,13 +467,16 @@ pub enum Opcode {
     ChannelAlloc,
     /// `channel, slot i32, phase i32 →`: the producer waits until the slot is empty, then says how many bytes are going to fill it.
     ChannelAcquire {
-        /// Bytes of all [`Opcode::TensorLoad`]s into the slot.
+        /// Bytes of all [`Opcode::TensorLoad`]s into the slot; 0: it is filled by [`Opcode::SharedTurn`], which says so itself.
         bytes: u32,
     },
     /// `channel, slot i32, phase i32 →`: a consumer waits until the slot is full.
     ChannelWait,
     /// `channel, slot i32, i1 predicate →`: a consumer says that it has read the slot.
     ChannelRelease,
+    /// `shared, channel, shared, channel, slot i32 →`: in the third region. Writes the transpose of a slot's bytes into the same slot of another ring; then the first channel's slot is empty, and
+    /// the second one's full.
+    SharedTurn,
     /// `view, offsets…, shared, slot i32, channel →`: starts a copy of a tile into a slot (TMA), which counts towards the slot's bytes. Outside the view: zero.
     TensorLoad {
         /// Cache hint.
@@ -507,6 +510,9 @@ pub enum Opcode {
     /// Passes the turn to the other half.
     TurnPass,
 }
+
+/// Warps that transpose what has been copied ([`Opcode::SharedTurn`]), where that is needed: the last ones of the producer's warpgroup.
+pub const TURNING_WARPS: u32 = 2;
 
 /// How the warps of a specialised kernel are divided.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -620,6 +626,7 @@ impl Opcode {
                 | Opcode::ChannelAcquire { .. }
                 | Opcode::ChannelWait
                 | Opcode::ChannelRelease
+                | Opcode::SharedTurn
                 | Opcode::AsyncDot { .. }
                 | Opcode::AsyncDotWait(_)
                 | Opcode::TurnWait

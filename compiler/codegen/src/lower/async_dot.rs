@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use tegula_ir::analysis::wgmma;
 use tegula_ir::kernel::{Op, Value};
-use tegula_ir::layout::{LinearLayout, Space, SwizzleMode, tma_swizzled};
+use tegula_ir::layout::{LinearLayout, SlotForm, Space, SwizzleMode};
 use tegula_ir::op::Opcode;
 use tegula_ir::transform::plan_shared_memory::slot_bytes;
 use tegula_ir::types::Elem;
@@ -172,16 +172,7 @@ impl<'c> Lowering<'c, '_> {
         let bytes = ring.elem.bits() / 8;
         let k_dim = usize::from(!k_first);
         let shape = ring.shape.dims();
-        // Which way round it lies, and by which swizzle: the one whose layout this is.
-        let found = [[1usize, 0], [0, 1]].into_iter().find_map(|order| {
-            SwizzleMode::WIDEST_FIRST
-                .into_iter()
-                .find(|&mode| {
-                    tma_swizzled(shape, ring.elem.bits(), &order, mode).is_some_and(|l| l == layout)
-                })
-                .map(|mode| (order[0], mode))
-        });
-        let Some((fastest, mode)) = found else {
+        let Some(SlotForm { fastest, mode, .. }) = SlotForm::of(&layout, ring.elem.bits()) else {
             return Err(self.error(op, "the buffer's layout is none that tensor cores read"));
         };
         let mn_major = fastest != k_dim;

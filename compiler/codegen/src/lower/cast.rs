@@ -7,6 +7,7 @@ use tegula_ir::op::{BinaryOp, Opcode, Rounding};
 use tegula_ir::types::Elem;
 
 use super::emitter::{IntCmp, V};
+use super::values::Lowered;
 use super::{Lowering, Result, nvvm};
 
 impl<'c> Lowering<'c, '_> {
@@ -16,6 +17,12 @@ impl<'c> Lowering<'c, '_> {
         let (operand, result) = (data.operands[0], data.results[0]);
         let regs = self.regs(operand);
         let to_ty = self.kernel.ty(result).as_tile().expect("verified").elem;
+        if data.opcode == Opcode::Cast(Rounding::Default)
+            && let Some(words) = self.cast_words(&regs, self.elem(operand), self.elem(result))
+        {
+            self.values[result] = Some(Lowered::Words(words, self.e.block));
+            return Ok(());
+        }
         let out = match data.opcode {
             Opcode::Cast(rounding) => {
                 let (from, to) = (self.elem(operand), self.elem(result));
@@ -88,6 +95,19 @@ impl<'c> Lowering<'c, '_> {
             out.extend([self.e.extract(v, 0, ty), self.e.extract(v, 1, ty)]);
         }
         Some(out)
+    }
+
+    /// f32 to FP8 four at a time: two instructions make the halves of a word, and it stays one.
+    fn cast_words(&self, regs: &[V<'c>], from: Elem, to: Elem) -> Option<Vec<V<'c>>> {
+        let e4m3 = match to {
+            Elem::F8E4M3 => true,
+            Elem::F8E5M2 => false,
+            _ => return None,
+        };
+        if from != Elem::F32 || !self.target.features.fp8_cvt || !regs.len().is_multiple_of(4) {
+            return None;
+        }
+        Some(regs.chunks(4).map(|four| nvvm::f32_to_fp8_word(&self.e, four, e4m3)).collect())
     }
 
     /// One conversion; `None` if the target has no way to do it.

@@ -5,11 +5,34 @@
 //! parity of *empty*, which at the start counts as completed, since all slots are empty.
 
 use tegula_ir::kernel::{Op, Value};
+use tegula_ir::layout::{TURN_SELECTORS, TurnPlan};
+use tegula_ir::op::{Opcode, TURNING_WARPS};
 use tegula_ir::transform::plan_shared_memory::CHANNEL_SLOT_BYTES;
 
-use super::emitter::{IntCmp, V};
+use super::emitter::{Emitter, IntCmp, V};
 use super::values::Lowered;
 use super::{Lowering, Result, nvvm};
+
+/// Loads of a transposition that are under way together: their latency is shared, and the producer's warpgroup has few registers.
+const TURNS_UNDER_WAY: usize = 4;
+
+/// Slots begin at multiples of this, which is where every swizzle repeats.
+const SLOT_ALIGN: u32 = 1024;
+
+/// Where a thread begins to read or write a slot that is transposed.
+struct Turned<'c> {
+    start: V<'c>,
+    /// The bits that lanes and warps have a part in.
+    touched: u32,
+}
+
+impl<'c> Turned<'c> {
+    /// The address of a step. It is made of the slot's, not of the thread's place in any slot, which LLVM would keep in registers, one for each step.
+    fn address(&self, e: &Emitter<'c>, at: u32) -> V<'c> {
+        let own = e.xor(self.start, e.i32((at & self.touched).into()));
+        e.add(own, e.i32((at & !self.touched).into()))
+    }
+}
 
 /// Bytes of a barrier.
 const BARRIER_BYTES: u32 = CHANNEL_SLOT_BYTES / 2;
@@ -27,13 +50,29 @@ impl<'c> Lowering<'c, '_> {
         let (offset, _) = self.plan.buffers[&op];
         let channel = self.kernel.ty(self.kernel.result(op)).as_channel().expect("verified");
         let slots = channel.slots;
-        let readers = channel.ctas * self.kernel.hints.num_warps / 4;
-        for (first, count) in [(0, 1), (slots, readers)] {
+        let (turned_from, turned_to) = self.turned(self.kernel.result(op));
+        let readers =
+            if turned_from { TURNING_WARPS } else { channel.ctas * self.kernel.hints.num_warps / 4 };
+        let writers = if turned_to { TURNING_WARPS } else { 1 };
+        for (first, count) in [(0, writers), (slots, readers)] {
             for slot in first..first + slots {
                 let at = self.shared_word(offset + slot * BARRIER_BYTES);
                 nvvm::mbarrier_init(&self.e, at, count);
             }
         }
+    }
+
+    /// Do the warps that transpose read a channel's slots, do they fill them?
+    fn turned(&self, channel: Value) -> (bool, bool) {
+        let (mut from, mut to) = (false, false);
+        self.kernel.walk(self.kernel.body, &mut |op| {
+            let data = &self.kernel.ops[op];
+            if data.opcode == Opcode::SharedTurn {
+                from |= data.operands[1] == channel;
+                to |= data.operands[3] == channel;
+            }
+        });
+        (from, to)
     }
 
     /// An address in shared memory, as the 32-bit word that instructions take.
@@ -61,6 +100,9 @@ impl<'c> Lowering<'c, '_> {
         let empty = self.channel_barrier(o[0], o[1], true);
         let phase = self.scalar(o[2]);
         nvvm::mbarrier_wait(&self.e, empty, self.e.xor(phase, self.e.i32(1)));
+        if bytes == 0 {
+            return Ok(());
+        }
         let full = self.channel_barrier(o[0], o[1], false);
         nvvm::mbarrier_arrive_expect(&self.e, full, bytes);
         Ok(())
@@ -91,6 +133,53 @@ impl<'c> Lowering<'c, '_> {
         let one_each = self.e.icmp(IntCmp::Ult, self.thread.lane, self.e.i32(ctas.into()));
         let tells = self.e.and(first_warp, one_each);
         nvvm::mbarrier_arrive_remote(&self.e, empty, self.thread.lane, self.e.and(wanted, tells));
+        Ok(())
+    }
+
+    /// Lowers a transposition: a warp's part of it, and the arrivals, one a warp.
+    pub fn shared_turn(&mut self, op: Op) -> Result {
+        let o = self.kernel.ops[op].operands.clone();
+        let (from, to) = (self.ring(o[0]), self.ring(o[2]));
+        let layouts = &self.kernel.layouts;
+        let plan = TurnPlan::new(&layouts[from.layout], &layouts[to.layout], TURNING_WARPS)
+            .ok_or_else(|| self.error(op, "no instructions transpose a buffer of this layout"))?;
+        let mut start = |ring, lanes: &[u32], warps: &[u32]| {
+            let slot = self.slot(ring, o[4]);
+            let own = self.linear(lanes, warps);
+            let touched = lanes.iter().chain(warps).fold(0, |all, at| all | at);
+            Turned { start: self.e.add(self.pointer_word(slot), own), touched }
+        };
+        let read = start(o[0], &plan.load_lanes, &plan.load_warps);
+        let written = start(o[2], &plan.store_lanes, &plan.store_warps);
+        let steps =
+            plan.steps.iter().flat_map(|&(load, store)| [(read.touched, load), (written.touched, store)]);
+        if steps.into_iter().any(|(touched, at)| at & touched & !(SLOT_ALIGN - 1) != 0) {
+            return Err(self.error(op, "a step of a transposition crosses what threads address"));
+        }
+        for steps in plan.steps.chunks(TURNS_UNDER_WAY) {
+            let loaded: Vec<Vec<V<'c>>> = steps
+                .iter()
+                .map(|&(at, _)| {
+                    let at = read.address(&self.e, at);
+                    nvvm::ldmatrix(&self.e, self.e.one("llvm.inttoptr", &[at], self.e.t.shared), 4, true)
+                })
+                .collect();
+            for (&(_, at), words) in steps.iter().zip(loaded) {
+                let turned = |pair: usize, which: usize| {
+                    nvvm::permute_bytes(&self.e, words[2 * pair], words[2 * pair + 1], TURN_SELECTORS[which])
+                };
+                let turned = [turned(0, 0), turned(0, 1), turned(1, 0), turned(1, 1)];
+                nvvm::stmatrix(&self.e, written.address(&self.e, at), turned);
+            }
+        }
+        // What threads wrote is for the tensor cores to read.
+        nvvm::proxy_fence(&self.e);
+        nvvm::warp_barrier(&self.e);
+        let first = self.e.icmp(IntCmp::Eq, self.thread.lane, self.e.i32(0));
+        let full = self.channel_barrier(o[3], o[4], false);
+        nvvm::mbarrier_arrive(&self.e, full, first);
+        let empty = self.channel_barrier(o[1], o[4], true);
+        nvvm::mbarrier_arrive(&self.e, empty, first);
         Ok(())
     }
 }

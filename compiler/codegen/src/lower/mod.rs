@@ -370,6 +370,7 @@ impl<'c> Lowering<'c, '_> {
             Opcode::ChannelAcquire { bytes } => self.channel_acquire(op, *bytes),
             Opcode::ChannelWait => self.channel_wait(op),
             Opcode::ChannelRelease => self.channel_release(op),
+            Opcode::SharedTurn => self.shared_turn(op),
             Opcode::TensorLoad { cache, .. } => self.tensor_load(op, *cache),
             Opcode::TensorStore { .. } => self.tensor_store(op),
             Opcode::AsyncDot { .. } => self.async_dot(op),

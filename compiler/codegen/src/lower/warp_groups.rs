@@ -1,12 +1,12 @@
 //! Warp specialisation: which warps run which region, and how groups of consumers take turns.
 //!
 //! Consumers come first, so that a thread's place in a layout is what it is without specialisation; the producer is the last warpgroup, of which one
-//! thread works. Registers are handed over by warpgroups: the producer gives most of its own to the consumers.
+//! thread works, and the last warps where something is to be transposed. Registers are handed over by warpgroups: the producer gives most of its own to the consumers.
 //!
 //! Barriers of the hardware (16 a CTA): 0 all threads; 1 and 2 the groups of consumers; 3 and 4 their turns; from 8 on the warpgroups.
 
 use tegula_ir::kernel::{Block, Op};
-use tegula_ir::op::{Opcode, WarpGroups};
+use tegula_ir::op::{Opcode, TURNING_WARPS, WarpGroups};
 
 use super::emitter::{IntCmp, V};
 use super::{Lowering, Result, nvvm};
@@ -17,10 +17,13 @@ const WARPGROUP_BARRIER: i64 = 8;
 
 /// Registers a thread: of the producer, of consumers. The file has 65536, and what a CTA has at its start it divides among so many warpgroups of consumers; `None`:
 /// they have as many as a thread can have, or too few to make a difference.
-fn registers(consumer_warpgroups: u32) -> Option<(u32, u32)> {
-    match consumer_warpgroups {
-        2 => Some((24, 240)),
-        4 => Some((24, 112)),
+/// Warps that transpose need some more than one thread that starts copies.
+fn registers(consumer_warpgroups: u32, turns: bool) -> Option<(u32, u32)> {
+    match (consumer_warpgroups, turns) {
+        (2, false) => Some((24, 240)),
+        (2, true) => Some((56, 224)),
+        (4, false) => Some((24, 112)),
+        (4, true) => Some((32, 112)),
         _ => None,
     }
 }
@@ -35,7 +38,7 @@ impl<'c> Lowering<'c, '_> {
         let handed_over = match (groups.registers, self.kernel.hints.min_ctas) {
             // A single warpgroup has as many as a thread can have.
             (Some(budget), _) => (warpgroups > 1).then_some((budget.producer, budget.consumer)),
-            (None, None | Some(1)) => registers(warpgroups),
+            (None, None | Some(1)) => registers(warpgroups, regions.len() > 2),
             (None, Some(_)) => None,
         };
         self.init_channels();
@@ -59,6 +62,13 @@ impl<'c> Lowering<'c, '_> {
             });
         });
         outcome?;
+        if let Some(&turns) = regions.get(2) {
+            let first = self.e.i32(i64::from(consumer_warps + 4 - TURNING_WARPS));
+            let is_turner = self.e.icmp(IntCmp::Uge, self.thread.cta_warp, first);
+            let mut outcome = Ok(());
+            self.guarded(is_turner, |s| outcome = s.block(turns));
+            outcome?;
+        }
         self.e.op("scf.yield", &[], &[], &[]);
         let then = self.e.close(then);
 

@@ -60,6 +60,7 @@ mod shuffle;
 mod simulate;
 mod swizzle;
 mod text;
+mod turn;
 mod vector;
 
 #[cfg(test)]
@@ -79,6 +80,7 @@ pub use shared::{
 };
 pub use shuffle::{SelectStage, ShufflePlan, ShuffleRound};
 pub use swizzle::optimal_swizzle;
+pub use turn::{KOrder, SlotForm, TURN_SELECTORS, TurnPlan};
 pub use vector::{ReplicationMask, VectorAccess, vector_access, vector_width};
 
 /// Why a layout could not be read or used as asked.

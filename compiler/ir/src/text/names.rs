@@ -153,6 +153,7 @@ impl Opcode {
             Opcode::ChannelAcquire { .. } => "channel_acquire",
             Opcode::ChannelWait => "channel_wait",
             Opcode::ChannelRelease => "channel_release",
+            Opcode::SharedTurn => "shared_turn",
             Opcode::TensorLoad { .. } => "tensor_load",
             Opcode::TensorStore { .. } => "tensor_store",
             Opcode::AsyncDot { .. } => "async_dot",

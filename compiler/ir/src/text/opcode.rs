@@ -315,6 +315,7 @@ impl<'s> Parser<'s> {
             "channel_acquire" => Opcode::ChannelAcquire { bytes: self.required(a, "bytes")? },
             "channel_wait" => Opcode::ChannelWait,
             "channel_release" => Opcode::ChannelRelease,
+            "shared_turn" => Opcode::SharedTurn,
             "tensor_load" => Opcode::TensorLoad {
                 cache: self.named(a, "cache", CacheHint::from_name)?,
                 axes: self.numbers(a, "axes")?.unwrap_or_default().into(),

@@ -11,7 +11,8 @@ pub fn check_regions(kernel: &Kernel, op: Op) -> Check {
     let data = &kernel.ops[op];
     let wanted = match data.opcode {
         Opcode::For(_) | Opcode::Reduce { .. } | Opcode::Scan { .. } => 1,
-        Opcode::While | Opcode::If | Opcode::WarpSpecialize(_) | Opcode::WarpGroups(_) => 2,
+        Opcode::WarpSpecialize(_) => data.regions.len().clamp(2, 3),
+        Opcode::While | Opcode::If | Opcode::WarpGroups(_) => 2,
         _ => 0,
     };
     ensure!(data.regions.len() == wanted, "has {} regions instead of {wanted}", data.regions.len());

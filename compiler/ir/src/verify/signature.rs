@@ -181,6 +181,7 @@ fn check_counts(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Check {
         Opcode::WarpSpecialize(_) | Opcode::TurnWait | Opcode::TurnPass => (0..=0, 0),
         Opcode::GroupIndex | Opcode::CtaRank | Opcode::ChannelAlloc => (0..=0, 1),
         Opcode::ChannelAcquire { .. } | Opcode::ChannelWait | Opcode::ChannelRelease => (3..=3, 0),
+        Opcode::SharedTurn => (5..=5, 0),
         Opcode::Channel => (0..=0, r.max(2)),
         Opcode::WarpGroups(_) => (0..=0, 0),
         Opcode::SlotAcquire | Opcode::SlotWait => (1..=1, 1),

@@ -31,6 +31,17 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             scalar_of(o[1], Elem::I32, "the slot")?;
             scalar_of(o[2], Elem::I1, "the predicate")
         }
+        Opcode::SharedTurn => {
+            let (from, to) = (check_slot(o[0], o[4])?, check_slot(o[2], o[4])?);
+            let turned = from.shape.rank() == 2 && from.shape.permute(&[1, 0]) == to.shape;
+            ensure!(turned && from.elem == to.elem, "`{}` does not hold the transpose of `{}`", o[2], o[0]);
+            ensure!(from.elem.bits() == 8, "bytes are transposed, not `{}`", from.elem);
+            for barriers in [channel(o[1], "the second operand")?, channel(o[3], "the fourth operand")?] {
+                let fits = barriers.slots == from.slots && barriers.slots == to.slots && barriers.ctas == 1;
+                ensure!(fits, "rings and channels differ in slots");
+            }
+            Ok(())
+        }
         Opcode::TensorLoad { axes, .. } => {
             let rank = o.len() - 4;
             let v = check_offsets(o[0], &o[1..1 + rank])?;

@@ -5,6 +5,7 @@ mod low_precision;
 mod persistent;
 #[cfg(feature = "jit")]
 mod seeds;
+mod turned;
 
 use expect_test::expect;
 use tegula::prelude::*;

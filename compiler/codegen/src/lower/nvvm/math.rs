@@ -77,6 +77,15 @@ pub fn f32_to_fp8<'c>(e: &Emitter<'c>, v: V<'c>, e4m3: bool) -> V<'c> {
     e.one("arith.trunci", &[pair], e.t.i8)
 }
 
+/// Four f32 to a word of FP8, by the rules of [`f32_to_fp8`].
+pub fn f32_to_fp8_word<'c>(e: &Emitter<'c>, values: &[V<'c>], e4m3: bool) -> V<'c> {
+    let kind = if e4m3 { "e4m3x2" } else { "e5m2x2" };
+    let text = format!(
+        "{{\n\t.reg .b16 low, high;\n\tcvt.rn.satfinite.{kind}.f32 low, $2, $1;\n\tcvt.rn.satfinite.{kind}.f32 high, $4, $3;\n\tmov.b32 $0, {{low, high}};\n\t}}"
+    );
+    e.asm(&text, "=r,f,f,f,f", values, &[e.t.i32], false)[0]
+}
+
 /// A shift of a 64-bit integer by a 32-bit count; counts above 64 act as 64 (PTX ISA, 9.7.8.7 and 9.7.8.8): all bits are shifted out, and
 /// the sign stays for an arithmetic one.
 pub fn shift64<'c>(e: &Emitter<'c>, left: bool, arithmetic: bool, a: V<'c>, count: V<'c>) -> V<'c> {

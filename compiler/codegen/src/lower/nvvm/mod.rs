@@ -17,7 +17,8 @@ pub(super) use barrier::{
     named_barrier, named_barrier_arrive, take_registers, wait_for_launches_before,
 };
 pub(super) use math::{
-    cvt_pair, cvt_toward_zero, ex2, ex2_ftz, f32_to_fp8, fp8_to_f32, int_to_f32_toward_zero, rsqrt, shift64,
+    cvt_pair, cvt_toward_zero, ex2, ex2_ftz, f32_to_fp8, f32_to_fp8_word, fp8_to_f32, int_to_f32_toward_zero,
+    rsqrt, shift64,
 };
 pub(super) use matrix::{MmaKind, ldmatrix, mma};
 pub(super) use memory::{
@@ -27,5 +28,7 @@ pub(super) use memory::{
 pub(super) use tensor::{
     bulk_commit, bulk_wait, bulk_wait_read, prefetch_map, proxy_fence, tensor_load, tensor_store,
 };
-pub(super) use warp::{shuffle_first, shuffle_index, shuffle_xor, thread_index_again, trap, vprintf};
+pub(super) use warp::{
+    permute_bytes, shuffle_first, shuffle_index, shuffle_xor, thread_index_again, trap, vprintf, warp_barrier,
+};
 pub(super) use wgmma::{WgmmaA, WgmmaKind, stmatrix, wgmma, wgmma_commit, wgmma_fence, wgmma_wait};

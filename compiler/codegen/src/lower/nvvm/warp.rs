@@ -2,6 +2,7 @@
 
 use melior::ir::ValueLike;
 
+use super::memory::MEMORY;
 use crate::lower::emitter::{Emitter, V};
 
 fn shuffle<'c>(e: &Emitter<'c>, mode: &str, v: V<'c>, operand: V<'c>, clamp: i64) -> V<'c> {
@@ -28,6 +29,17 @@ pub fn shuffle_first<'c>(e: &Emitter<'c>, v: V<'c>) -> V<'c> {
 /// The thread's index in the CTA, read anew: an effect as far as LLVM knows, which so keeps it where it stands.
 pub fn thread_index_again<'c>(e: &Emitter<'c>) -> V<'c> {
     e.asm("mov.u32 $0, %tid.x;", "=r", &[], &[e.t.i32], true)[0]
+}
+
+/// The threads of a warp meet, and see what each of them wrote.
+pub fn warp_barrier(e: &Emitter<'_>) {
+    e.asm("bar.warp.sync -1;", MEMORY, &[], &[], true);
+}
+
+/// Four of the eight bytes of two words, by a selector of four bits each (`prmt`).
+pub fn permute_bytes<'c>(e: &Emitter<'c>, low: V<'c>, high: V<'c>, selector: u32) -> V<'c> {
+    let text = format!("prmt.b32 $0, $1, $2, {selector:#x};");
+    e.asm(&text, "=r,r,r", &[low, high], &[e.t.i32], false)[0]
 }
 
 /// Stops the kernel with an error.

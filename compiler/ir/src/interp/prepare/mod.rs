@@ -373,6 +373,7 @@ impl Lower<'_> {
             | Opcode::ChannelAcquire { .. }
             | Opcode::ChannelWait
             | Opcode::ChannelRelease
+            | Opcode::SharedTurn
             | Opcode::TensorLoad { .. }
             | Opcode::TensorStore { .. }
             | Opcode::AsyncDot { .. }

@@ -110,7 +110,11 @@ impl Anchors {
                 let mut layouts = DotLayouts { acc, operands: None };
                 if let Some(a) = kernel.ty(operands[0]).as_tile() {
                     let fragment = layout::wgmma_operand_a(a.shape.dims(), a.elem.bits(), &groups);
-                    let fragment = intern(kernel, fragment);
+                    // In the order that the other operand has K.
+                    let ring = kernel.ty(operands[1]).as_shared().expect("verified");
+                    let form = layout::SlotForm::of(&kernel.layouts[ring.layout], ring.elem.bits());
+                    let order = form.map_or(layout::KOrder::Natural, |form| form.order);
+                    let fragment = intern(kernel, order.reorder(&fragment, 1));
                     anchors.fragments.entry(operands[0]).or_insert(fragment);
                     layouts.operands = Some((fragment, acc));
                 }

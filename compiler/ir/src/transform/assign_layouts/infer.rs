@@ -5,8 +5,9 @@ use cranelift_entity::SecondaryMap;
 use super::Priority;
 use super::anchors::{Anchors, intern};
 use crate::kernel::{Block, Kernel, LayoutRef, Op, Value};
-use crate::layout::{LinearLayout, Space};
+use crate::layout::{Conversion, LinearLayout, Space, plan_conversion};
 use crate::op::{BinaryOp, Opcode, UnaryOp};
+use crate::types::Elem;
 
 /// Where a value lives, and how dear that is to give up. `None`: a scalar, or a value that is built anew wherever it is used.
 pub(super) type Home = Option<(LayoutRef, Priority)>;
@@ -190,6 +191,11 @@ fn home_of_results(kernel: &mut Kernel, anchors: &Anchors, homes: &Homes, op: Op
                 Some((anchors.default_layout(kernel, shape), Priority::Memory))
             })
         }
+        // Bytes are made four to a word: what is only named otherwise in wider registers would be bytes moved between words afterwards.
+        Opcode::Cast(_) if is_named_otherwise(kernel, anchors, op, heaviest) => {
+            let fragment = anchors.fragments[&kernel.result(op)];
+            Some((fragment, Priority::Fragment))
+        }
         _ if heaviest.is_some() => heaviest,
         _ if is_cheap(&opcode) => None,
         _ => {
@@ -198,6 +204,19 @@ fn home_of_results(kernel: &mut Kernel, anchors: &Anchors, homes: &Homes, op: Op
             Some((anchors.default_layout(kernel, shape), Priority::Memory))
         }
     }
+}
+
+/// Does a conversion of 32-bit elements make bytes that a dot wants in other registers of the same thread?
+fn is_named_otherwise(kernel: &Kernel, anchors: &Anchors, op: Op, source: Home) -> bool {
+    let (operand, result) = (kernel.ops[op].operands[0], kernel.result(op));
+    let bits = |value: Value| kernel.ty(value).value_elem().map(Elem::bits);
+    let (Some(&fragment), Some((source, _))) = (anchors.fragments.get(&result), source) else { return false };
+    bits(operand) == Some(32)
+        && bits(result) == Some(8)
+        && matches!(
+            plan_conversion(&kernel.layouts[source], &kernel.layouts[fragment], 32),
+            Ok(Conversion::Registers(_))
+        )
 }
 
 /// The layout of either half of a split tile: the operand's own where its halves sit in one thread, else one made for it.

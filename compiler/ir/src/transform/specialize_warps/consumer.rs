@@ -349,7 +349,7 @@ impl Consumer<'_> {
         let mut transposed = [false; 2];
         for (i, operand) in [a, b].into_iter().enumerate() {
             match operand {
-                Operand::Slot { load, transpose } => {
+                Operand::Slot { load, transpose, .. } => {
                     let (c, _) = self.plan.find(load);
                     let slot = self.held[c].expect("its channel has been waited for");
                     operands.extend([self.made.rings[&load], slot]);

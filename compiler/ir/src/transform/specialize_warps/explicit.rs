@@ -51,7 +51,7 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures) -> Option<()> {
 
     let scratch = kernel.add_block();
     let mut b = Builder::at_end(kernel, scratch);
-    let mut made = Made { rings: HashMap::new(), channels: Vec::new(), staging: HashMap::new() };
+    let mut made = Made::default();
     let mut rings: HashMap<Value, Ring> = HashMap::new();
     for &op in &channels {
         b.loc = b.kernel.ops[op].loc;
@@ -187,7 +187,7 @@ fn make_plan(
                 made.rings.insert(op, ring.shared);
                 map.reads.insert(op, ring.read.clone());
                 let Read { tile, ring } = ring.read.clone();
-                let load = Load { op, cache: CacheHint::Normal, tile, multicast: false, ring };
+                let load = Load { op, cache: CacheHint::Normal, tile, multicast: false, ring, turned: None };
                 reads.push((data.operands[0], load));
             }
             Opcode::SlotRelease => {

@@ -21,7 +21,11 @@
 //! An operation that waits for a result is placed where the result is first needed: behind the dot itself, or, in loops that do nothing but add up
 //! products, one iteration later, so that the tensor cores have the next product when one ends.
 //!
-//! Rejected: a pass that splits lowered code (slots and phases would have to be recognised), and marks on operations that say which warps run
+//! Tensor cores take bytes (FP8, int8) only with K as the fastest dimension. An operand that lies the other way round, as the values of an attention do, is transposed on its way: the producer
+//! fills a ring that a third kind of warps empties (`shared_turn`), whose region is the producer's over again, with a transposition in the place of each load; consumers read a ring that these
+//! fill. Where the other operand comes out of another dot's accumulators, the transposed one has K in their order ([`KOrder`](crate::layout::KOrder)), and nothing is shuffled.
+//!
+//! Rejected: transposing in the consumers, whose instructions it would take, behind a barrier of all of them; a pass that splits lowered code (slots and phases would have to be recognised), and marks on operations that say which warps run
 //! them (loops would be duplicated at lowering, out of the verifier's sight).
 
 mod consumer;
@@ -54,23 +58,32 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
     let plan = plan::plan(kernel, gpu, most)?;
     let body = kernel.body;
     let mut b = Builder::at_end(kernel, scratch);
-    let mut made = Made { rings: HashMap::new(), channels: Vec::new(), staging: HashMap::new() };
+    let mut made = Made::default();
     for ring in 0..plan.rings {
-        let mut shared: Vec<Value> = Vec::new();
+        let mut shared: Vec<(Value, Value)> = Vec::new();
         for channel in plan.channels.iter().filter(|c| c.ring == ring) {
             for (i, load) in channel.loads.iter().enumerate() {
                 if i == shared.len() {
                     b.loc = b.kernel.ops[load.op].loc;
-                    shared.push(b.value(Opcode::SharedAlloc, &[], Type::Shared(load.ring)));
+                    let filled = b.value(Opcode::SharedAlloc, &[], Type::Shared(load.ring));
+                    let read = match load.turned {
+                        Some(turned) => b.value(Opcode::SharedAlloc, &[], Type::Shared(turned)),
+                        None => filled,
+                    };
+                    shared.push((filled, read));
                 }
-                made.rings.insert(load.op, shared[i]);
+                made.filled.insert(load.op, shared[i].0);
+                made.rings.insert(load.op, shared[i].1);
             }
         }
         let shared_by_all =
             plan.channels.iter().any(|c| c.ring == ring && c.loads.iter().any(|l| l.multicast));
         let ctas = if shared_by_all { ctas } else { 1 };
         let ty = Type::Channel(ChannelType { slots: plan.slots_of(ring), ctas });
-        made.channels.push(b.value(Opcode::ChannelAlloc, &[], ty));
+        let read = b.value(Opcode::ChannelAlloc, &[], ty);
+        let turned = plan.channels.iter().any(|c| c.ring == ring && c.is_turned());
+        made.fills.push(if turned { b.value(Opcode::ChannelAlloc, &[], ty) } else { read });
+        made.channels.push(read);
     }
     // One ring for all stores of a type: they come one after the other.
     let mut by_type = HashMap::new();
@@ -81,11 +94,13 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
             .or_insert_with(|| b.value(Opcode::SharedAlloc, &[], Type::Shared(store.ring)));
         made.staging.insert(store.op, staging);
     }
-    let producer = producer::build(b.kernel, &plan, &made);
+    let producer = producer::build(b.kernel, &plan, &made, producer::Part::Copies);
+    let turns = plan.channels.iter().any(plan::Channel::is_turned);
+    let turner = turns.then(|| producer::build(b.kernel, &plan, &made, producer::Part::Turns));
     let consumer = consumer::build(b.kernel, &plan, &made);
     let consumers = if plan.turns.is_some() { 2 } else { 1 };
     let groups = b.effect(Opcode::WarpSpecialize(WarpGroups { consumers, ctas, registers: None }), &[]);
-    b.kernel.ops[groups].regions.extend([producer, consumer]);
+    b.kernel.ops[groups].regions.extend([producer, consumer].into_iter().chain(turner));
     let ops = std::mem::take(&mut kernel.blocks[scratch].ops);
     kernel.blocks[body].ops = ops;
     Some(plan.stages())
@@ -134,11 +149,16 @@ fn pure_slice(kernel: &Kernel, op: Op) -> Option<Vec<Op>> {
 }
 
 /// What was allocated.
+#[derive(Default)]
 struct Made {
-    /// The buffers of a load.
+    /// The buffers of a load, as consumers read them.
     rings: HashMap<Op, Value>,
-    /// The barriers of each ring.
+    /// Those that the producer fills: the same, unless what is loaded is transposed on its way.
+    filled: HashMap<Op, Value>,
+    /// The barriers of each ring, for consumers.
     channels: Vec<Value>,
+    /// Those for the producer.
+    fills: Vec<Value>,
     /// By store.
     staging: HashMap<Op, Value>,
 }

@@ -10,15 +10,16 @@ use crate::analysis::axis_info::{AxisInfoMap, is_non_negative};
 use crate::analysis::tensor_copy::{TensorTile, tensor_tile};
 use crate::analysis::wgmma;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef, WarpSpecialize};
-use crate::op::{CacheHint, MemOrder, Opcode, Padding};
+use crate::layout::{KOrder, LinearLayout, SwizzleMode, TurnPlan, tma_swizzled};
+use crate::op::{CacheHint, MemOrder, Opcode, Padding, TURNING_WARPS};
 use crate::target::GpuFeatures;
 use crate::types::{Elem, Shape, SharedType};
 
 /// An operand of a dot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operand {
-    /// Loaded by the producer; does the slot hold its transpose?
-    Slot { load: Op, transpose: bool },
+    /// Loaded by the producer; does the slot hold its transpose? `turned`: it lies the wrong way round for the tensor cores, and is transposed on its way, into this order of K.
+    Slot { load: Op, transpose: bool, turned: Option<KOrder> },
     /// Computed, in registers.
     Tile,
 }
@@ -32,6 +33,15 @@ pub(super) struct Load {
     pub multicast: bool,
     /// The ring, with as many slots as its channel.
     pub ring: SharedType,
+    /// The ring that it is transposed into, and read from.
+    pub turned: Option<SharedType>,
+}
+
+impl Load {
+    /// Bytes of one slot, of both rings.
+    fn bytes(&self) -> u32 {
+        slot_bytes(&self.ring) + self.turned.as_ref().map_or(0, slot_bytes)
+    }
 }
 
 /// A store through the tensor-copy engine.
@@ -65,7 +75,12 @@ pub(super) struct Channel {
 impl Channel {
     /// Bytes of one slot of all rings.
     pub fn bytes(&self) -> u32 {
-        self.loads.iter().map(|l| slot_bytes(&l.ring)).sum()
+        self.loads.iter().map(Load::bytes).sum()
+    }
+
+    /// Is what is loaded transposed on its way? (Then it is the channel's only load.)
+    pub fn is_turned(&self) -> bool {
+        self.loads.iter().any(|l| l.turned.is_some())
     }
 }
 
@@ -251,8 +266,11 @@ fn choose_dots(kernel: &Kernel, map: &Map, info: &AxisInfoMap) -> HashMap<Op, (O
             .iter()
             .filter(|(_, (a, b))| {
                 [a, b].into_iter().any(|o| match o {
-                    Operand::Slot { load, .. } => {
+                    Operand::Slot { load, turned, .. } => {
                         !only_feeds(kernel, map, kernel.result(*load), &|op| dots.contains_key(&op))
+                            || dots
+                                .values()
+                                .any(|(a, b)| [a, b].into_iter().any(|o| is_other_way(o, *load, *turned)))
                     }
                     Operand::Tile => false,
                 })
@@ -266,6 +284,11 @@ fn choose_dots(kernel: &Kernel, map: &Map, info: &AxisInfoMap) -> HashMap<Op, (O
             dots.remove(&op);
         }
     }
+}
+
+/// Is this operand the same load, but turned otherwise? A load has one way.
+fn is_other_way(operand: &Operand, of: Op, way: Option<KOrder>) -> bool {
+    matches!(operand, Operand::Slot { load, turned, .. } if *load == of && *turned != way)
 }
 
 /// The dots that wgmma takes, with their operands, whoever else reads these.
@@ -288,9 +311,16 @@ fn operands_of(kernel: &Kernel, map: &Map, info: &AxisInfoMap, op: Op) -> Option
     if !wgmma::splits_over(kernel.ty(acc).shape()?, kernel.hints.num_warps) || !k.is_multiple_of(depth) {
         return None;
     }
-    let b = slot_operand(kernel, map, info, b, false)?;
+    let mut b = slot_operand(kernel, map, info, b, false)?;
     let a = match slot_operand(kernel, map, info, a, true) {
         Some(slot) => slot,
+        // Bytes in registers have K in the order that they were computed in, if the other operand can have it too.
+        None if elem.bits() == 8 => {
+            if let Operand::Slot { turned: Some(order), .. } = &mut b {
+                *order = KOrder::Accumulated;
+            }
+            Operand::Tile
+        }
         None if elem.bits() == 16 => Operand::Tile,
         None => return None,
     };
@@ -308,10 +338,32 @@ fn slot_operand(kernel: &Kernel, map: &Map, info: &AxisInfoMap, value: Value, is
     // The slot's dimension along K, and the one whose elements are neighbours.
     let k_dim = if is_a == transpose { 0 } else { 1 };
     let fastest = tile.axes.iter().position(|&a| a == tile.order[0])?;
-    if fastest != k_dim && !wgmma::takes_both_majors(elem) {
+    if fastest == k_dim || wgmma::takes_both_majors(elem) {
+        return Some(Operand::Slot { load, transpose, turned: None });
+    }
+    // Of a cluster, or at the explicit level, nobody transposes.
+    if kernel.hints.cluster > 1 || map.reads.contains_key(&load) {
         return None;
     }
-    Some(Operand::Slot { load, transpose })
+    let shape = tile.slot_shape(kernel.ty(kernel.result(load)).shape()?);
+    turned_layout(&tile, shape, elem, KOrder::Natural)?;
+    Some(Operand::Slot { load, transpose: !transpose, turned: Some(KOrder::Natural) })
+}
+
+/// The layout of the transpose of a slot, if warps can transpose it.
+fn turned_layout(tile: &TensorTile, slot: Shape, elem: Elem, order: KOrder) -> Option<LinearLayout> {
+    let from = tile.slot_layout(slot, elem.bits())?;
+    let turned = slot.permute(&[1, 0]);
+    // Its rows are what were columns: K, which tensor cores want to be the fastest.
+    let fastest = tile.axes.iter().position(|&a| a == tile.order[0])?;
+    if elem.bits() != 8 {
+        return None;
+    }
+    let order_of = [fastest, 1 - fastest];
+    let row = turned.dims()[fastest];
+    let mode = SwizzleMode::WIDEST_FIRST.into_iter().find(|mode| mode.bytes() <= row)?;
+    let to = order.reorder(&tma_swizzled(turned.dims(), elem.bits(), &order_of, mode)?, fastest);
+    TurnPlan::new(&from, &to, TURNING_WARPS).map(|_| to)
 }
 
 /// The tile that a load of the kernel's own gives, if the producer can load it.
@@ -447,13 +499,30 @@ fn make_channels(
         let slot = tile.slot_shape(shape);
         let layout = tile.slot_layout(slot, elem.bits())?;
         let layout = kernel.intern_layout(layout);
+        let way = dots.values().flat_map(|(a, b)| [a, b]).find_map(|o| match o {
+            Operand::Slot { load, turned, .. } if *load == op => Some(*turned),
+            _ => None,
+        });
+        let turned = match way.flatten() {
+            Some(order) => {
+                let layout = turned_layout(&tile, slot, elem, order)?;
+                let layout = kernel.intern_layout(layout);
+                Some(SharedType { elem, shape: slot.permute(&[1, 0]), slots: 0, layout })
+            }
+            None => None,
+        };
         // The rank is in the addresses of what is divided.
         let divided =
             address_slice(kernel, map, op)?.iter().any(|&o| kernel.ops[o].opcode == Opcode::CtaRank);
         let multicast = kernel.hints.cluster > 1 && !divided;
-        let load =
-            Load { op, cache, tile, multicast, ring: SharedType { elem, shape: slot, slots: 0, layout } };
-        match channels.iter_mut().find(|c| (c.block, c.first_use, c.last_use) == (block, first, last)) {
+        let ring = SharedType { elem, shape: slot, slots: 0, layout };
+        let load = Load { op, cache, tile, multicast, ring, turned };
+        // What is transposed has a channel of its own: its slots are full and empty at other times.
+        let found = channels.iter_mut().find(|c| {
+            let same = (c.block, c.first_use, c.last_use) == (block, first, last);
+            same && !c.is_turned() && load.turned.is_none()
+        });
+        match found {
             Some(channel) => channel.loads.push(load),
             None => channels.push(Channel {
                 at: op,
@@ -502,6 +571,7 @@ fn share_rings(kernel: &Kernel, map: &Map, channels: &mut [Channel]) -> usize {
 fn alike(kernel: &Kernel, a: &Channel, b: &Channel) -> bool {
     let same = |(x, y): (&Load, &Load)| {
         x.ring == y.ring
+            && x.turned == y.turned
             && x.tile == y.tile
             && x.multicast == y.multicast
             && kernel.ops[x.op].operands[0] == kernel.ops[y.op].operands[0]
@@ -731,7 +801,12 @@ fn choose_slots(
         if channel.slots < least || slots[channel.ring] > 1 && fit == 0 {
             return None;
         }
-        channel.loads.iter_mut().for_each(|l| l.ring.slots = channel.slots);
+        for load in &mut channel.loads {
+            load.ring.slots = channel.slots;
+            if let Some(turned) = &mut load.turned {
+                turned.slots = channel.slots;
+            }
+        }
     }
     Some(())
 }

@@ -1,4 +1,4 @@
-//! The producer's region: the loops around the loads, with what addresses and bounds are computed by.
+//! The producer's region: the loops around the loads, with what addresses and bounds are computed by. And that of the warps that transpose what it loads: the same loops, in step with it.
 
 use super::plan::{Load, Plan};
 use super::{Made, Place, at, carry_places};
@@ -7,10 +7,19 @@ use crate::op::{BinaryOp, LoopHints, Opcode};
 use crate::rewrite::{Mapping, clone_op, mapped};
 use crate::types::Elem;
 
+/// What a region does at the places of the loads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// It starts the copies.
+    Copies,
+    /// It transposes what has been copied, if that is to be transposed.
+    Turns,
+}
+
 /// Builds the region. The kernel's own body is left as it is.
-pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
+pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made, part: Part) -> Block {
     let region = kernel.add_block();
-    let mut producer = Producer { kernel, plan, made, map: Mapping::new() };
+    let mut producer = Producer { kernel, plan, made, part, map: Mapping::new() };
     let body = producer.kernel.body;
     let first = plan.channels[0].at;
     let mut places: Vec<Place> = Vec::new();
@@ -27,6 +36,7 @@ struct Producer<'a> {
     kernel: &'a mut Kernel,
     plan: &'a Plan,
     made: &'a Made,
+    part: Part,
     map: Mapping,
 }
 
@@ -35,13 +45,20 @@ impl Producer<'_> {
     fn block(&mut self, from: Block, to: Block, places: &mut [Place]) {
         for (position, op) in self.kernel.blocks[from].ops.clone().into_iter().enumerate() {
             for c in self.plan.starting(from, position) {
-                self.fill(c, to, places);
+                match self.part {
+                    Part::Copies => self.fill(c, to, places),
+                    Part::Turns if self.plan.channels[c].is_turned() => self.turn(c, to, places),
+                    Part::Turns => {}
+                }
             }
             if self.plan.needed.contains(&op) {
                 let copy = clone_op(self.kernel, op, &mut self.map);
                 self.kernel.append_op(to, copy);
             } else if matches!(self.kernel.ops[op].opcode, Opcode::For(_)) {
-                let rings = self.plan.rings_in(self.kernel, op);
+                let mut rings = self.plan.rings_in(self.kernel, op);
+                if self.part == Part::Turns {
+                    rings.retain(|&ring| self.plan.channels.iter().any(|c| c.ring == ring && c.is_turned()));
+                }
                 if !rings.is_empty() {
                     self.for_loop(op, to, places, &rings);
                 }
@@ -80,7 +97,7 @@ impl Producer<'_> {
     /// Fills the next slot of a channel.
     fn fill(&mut self, c: usize, to: Block, places: &mut [Place]) {
         let channel = &self.plan.channels[c];
-        let barriers = self.made.channels[channel.ring];
+        let barriers = self.made.fills[channel.ring];
         let place = places[channel.ring];
         let bytes =
             channel.loads.iter().map(|l| l.ring.shape.num_elements() as u32 * l.ring.elem.bits().max(8) / 8);
@@ -94,8 +111,24 @@ impl Producer<'_> {
         places[channel.ring] = at(self.kernel, to, channel.loads[0].op, |b| place.next(b, channel.slots));
     }
 
+    /// Transposes the next slot of a channel.
+    fn turn(&mut self, c: usize, to: Block, places: &mut [Place]) {
+        let channel = &self.plan.channels[c];
+        let (full, empty) = (self.made.fills[channel.ring], self.made.channels[channel.ring]);
+        let (place, made) = (places[channel.ring], self.made);
+        places[channel.ring] = at(self.kernel, to, channel.loads[0].op, |b| {
+            b.effect(Opcode::ChannelWait, &[full, place.slot, place.phase]);
+            b.effect(Opcode::ChannelAcquire { bytes: 0 }, &[empty, place.slot, place.phase]);
+            for load in &channel.loads {
+                let (from, into) = (made.filled[&load.op], made.rings[&load.op]);
+                b.effect(Opcode::SharedTurn, &[from, full, into, empty, place.slot]);
+            }
+            place.next(b, channel.slots)
+        });
+    }
+
     fn load(&mut self, load: &Load, barriers: Value, place: Place, to: Block) {
-        let ring = self.made.rings[&load.op];
+        let ring = self.made.filled[&load.op];
         let operands = self.kernel.ops[load.op].operands.clone();
         let map = &self.map;
         at(self.kernel, to, load.op, |b| {
