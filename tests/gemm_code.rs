@@ -17,6 +17,9 @@ use tegula_codegen::compile::compile;
 use tegula_codegen::emit::{Assemble, Emit, Options};
 use tegula_codegen::ptxas;
 use tegula_codegen::target::Target;
+use tegula_kernels::attention::forward::config::ForwardConfig;
+use tegula_kernels::attention::forward::hopper::attention_forward_hopper_fp8;
+use tegula_kernels::attention::forward::kernel::Given;
 use tegula_kernels::gemm::config::{Algorithm, Config, Form};
 use tegula_kernels::gemm::options::{Numerics, Scaling};
 use tegula_kernels::gemm::{Activate, Class, Factor, Keep, Rounded, fused, hopper, kernel};
@@ -249,4 +252,68 @@ fn main_loops_are_what_they_were() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     expect_file!["ratchets/gemm.txt"].assert_eq(&table);
+}
+
+/// The code of attention forward for Hopper on FP8: both dots are those of FP8, nothing stands between a dot's products that would part them, nothing spills (of heads of 256, a few
+/// numbers that are needed once a block do), and values are transposed by warps of their own.
+#[test]
+fn attention_on_fp8() {
+    if let Err(e) = ptxas::version() {
+        eprintln!("skipped: {e}");
+        return;
+    }
+    let mut table = String::new();
+    for dim in [64, 128, 256] {
+        for causal in [false, true] {
+            let config = ForwardConfig::hopper_fp8(dim, dim);
+            let given = Given { causal, lse: true, ..Given::default() };
+            let mut kernel = attention_forward_hopper_fp8::<bf16>::stage(given, config).unwrap();
+            kernel.hints.num_warps = config.num_warps;
+            kernel.hints.num_stages = config.num_stages;
+            let emit = Emit { sass: true, ..Emit::default() };
+            let options = Options { assemble: Assemble::Require, emit, ..Options::default() };
+            let made = compile(&with_usual_facts(kernel), &Target::SM_90A, &options)
+                .unwrap_or_else(|e| panic!("{config:?}: {e}"));
+            let report = made.kernel.report.expect("ptxas ran");
+            let spilled = report.spill_store_bytes + report.spill_load_bytes;
+            let clean = spilled == 0 && report.warnings.is_empty();
+            assert!(clean || dim == 256, "{config:?}: {report:?}");
+            let serial = report.warnings.iter().any(|warning| warning.contains("serialized"));
+            assert!(!serial, "{config:?}: {report:?}");
+            let sass = made.artifacts.sass.expect("asked for");
+            let instructions: Vec<String> = sass.lines().map(str::trim).filter_map(instruction).collect();
+            let count = |opcode: &str| instructions.iter().filter(|i| i.starts_with(opcode)).count();
+            assert_eq!(count("HGMMA"), 0, "a dot of other types");
+            // Between two products of one dot are addresses of operands, and what else is ready: no word of an operand is moved, made or waited for.
+            let products: Vec<usize> =
+                (0..instructions.len()).filter(|&i| is_product(&instructions[i])).collect();
+            for pair in products.windows(2).filter(|pair| pair[1] - pair[0] < 10) {
+                let between = &instructions[pair[0] + 1..pair[1]];
+                let alien = between.iter().find(|i| {
+                    ["PRMT", "F2FP", "MOV", "LD", "ST", "BAR", "WARPGROUP.DEPBAR"]
+                        .iter()
+                        .any(|o| i.starts_with(o))
+                });
+                assert_eq!(alien, None, "{config:?}, causal: {causal}");
+            }
+            writeln!(
+                table,
+                "heads of {dim}{}: {} registers, {} bytes of shared memory, {spilled} bytes spilled; {} QGMMA, {} waits for products, {} F2FP, {} PRMT, {} SHFL, {} LDSM, {} STSM, \
+                 {} instructions",
+                if causal { ", causal" } else { "" },
+                report.registers,
+                made.kernel.shared_bytes,
+                products.len(),
+                count("WARPGROUP.DEPBAR"),
+                count("F2FP"),
+                count("PRMT"),
+                count("SHFL"),
+                count("LDSM"),
+                count("STSM"),
+                instructions.len(),
+            )
+            .expect("a string takes everything");
+        }
+    }
+    expect_file!["ratchets/attention_fp8.txt"].assert_eq(&table);
 }

@@ -14,8 +14,8 @@ use tegula_kernels::attention::{
 
 use super::matmul::common::{Failure, Rng};
 
-const TOKENS: usize = 16_384;
-const HEADS: usize = 16;
+pub const TOKENS: usize = 16_384;
+pub const HEADS: usize = 16;
 /// A round lasts at least this long, and makes at least so many calls.
 const ROUND_MS: f64 = 6.0;
 const LEAST_CALLS: usize = 3;
@@ -62,7 +62,7 @@ struct Tensors {
     workspace: BackwardWorkspace,
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
+pub fn failed(error: impl std::fmt::Display) -> Failure {
     Failure(error.to_string())
 }
 
@@ -169,24 +169,24 @@ impl Tensors {
     }
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// A row of a result.
-struct Row(Vec<f64>);
+pub struct Row(pub Vec<f64>);
 
 impl Row {
-    fn new(len: usize) -> Row {
+    pub fn new(len: usize) -> Row {
         Row(vec![0.0; len])
     }
 
-    fn add(&mut self, factor: f64, x: &[f64]) {
+    pub fn add(&mut self, factor: f64, x: &[f64]) {
         self.0.iter_mut().zip(x).for_each(|(sum, x)| *sum += factor * x);
     }
 
     /// The norm of the difference, relative to that of this one.
-    fn error(&self, found: &[f64]) -> f64 {
+    pub fn error(&self, found: &[f64]) -> f64 {
         let difference: Vec<f64> = self.0.iter().zip(found).map(|(a, b)| a - b).collect();
         (dot(&difference, &difference) / dot(&self.0, &self.0)).sqrt()
     }
@@ -195,24 +195,40 @@ impl Row {
 /// Rounding of results and factors to bf16 leaves some 2⁻⁸ of a row; of weights that cancel, a few times that.
 const LARGEST_ERROR: [f64; 2] = [8e-3, 2e-2];
 
+/// Milliseconds of a call: the mean of so many.
+pub fn mean(
+    mut call: impl FnMut() -> Result<(), Failure>,
+    stream: &Stream,
+    calls: usize,
+) -> Result<f64, Failure> {
+    let start = stream.record()?;
+    for _ in 0..calls {
+        call()?;
+    }
+    let end = stream.record()?;
+    stream.synchronize()?;
+    Ok(f64::from(end.elapsed_ms(&start)?) / calls as f64)
+}
+
+/// Calls of a round.
+pub fn calls_of_a_round(
+    mut call: impl FnMut() -> Result<(), Failure>,
+    stream: &Stream,
+) -> Result<usize, Failure> {
+    mean(&mut call, stream, 2)?;
+    let ms = mean(call, stream, LEAST_CALLS)?;
+    Ok(((ROUND_MS / ms).ceil() as usize).clamp(LEAST_CALLS, 200))
+}
+
 /// Milliseconds of a call: the median of rounds.
 fn time(
     mut call: impl FnMut() -> Result<(), Failure>,
     stream: &Stream,
     rounds: usize,
 ) -> Result<f64, Failure> {
-    let mut round = |calls: usize| -> Result<f64, Failure> {
-        let start = stream.record()?;
-        for _ in 0..calls {
-            call()?;
-        }
-        let end = stream.record()?;
-        stream.synchronize()?;
-        Ok(f64::from(end.elapsed_ms(&start)?) / calls as f64)
-    };
-    round(2)?;
-    let calls = ((ROUND_MS / round(LEAST_CALLS)?).ceil() as usize).clamp(LEAST_CALLS, 200);
-    let mut times = (0..rounds).map(|_| round(calls)).collect::<Result<Vec<f64>, Failure>>()?;
+    let calls = calls_of_a_round(&mut call, stream)?;
+    let mut times =
+        (0..rounds).map(|_| mean(&mut call, stream, calls)).collect::<Result<Vec<f64>, Failure>>()?;
     times.sort_by(f64::total_cmp);
     Ok(times[times.len() / 2])
 }

@@ -4,7 +4,7 @@
 //! Options: `--json FILE`; `--gemm` runs the comparison of matrix products alone (`gemm.rs`), with `--gemm-space` every config of it, with
 //! `--gemm-rows M` the shapes of so many rows only, with `--gemm-layers 4` those of Llama-3-8B's layers only, with `--gemm-type T` for T of bf16, f8e4m3, i8,
 //! tf32, or all (bf16), with `--gemm-streams` launched one by one instead of in graphs, with `--gemm-seconds N` for so long at most (240, of each type); `--attention` that of attention, forward and backward (`attention.rs`), with
-//! `--head-dim D` or `--sequence S` of those only, `--attention-rounds N` (7) and `--attention-seconds N` (300);
+//! `--head-dim D` or `--sequence S` of those only, `--attention-rounds N` (7) and `--attention-seconds N` (300); `--attention-fp8` that of forward on FP8 beside bf16 (`attention_fp8.rs`), with the same options;
 //! `--decode` times attention decode alone (`decode.rs`), with `--decode-seconds N` for so long at most (240). Without a GPU it says so and ends with success.
 //!
 //! How it measures: inputs are random and rotated, so that every call reads memory and not the L2; candidates are interleaved (one round
@@ -15,6 +15,7 @@
 #![allow(clippy::duplicate_mod)]
 
 mod attention;
+mod attention_fp8;
 mod cublas;
 mod cublaslt;
 mod decode;
@@ -56,13 +57,16 @@ fn main() -> ExitCode {
         }
     };
     let number = |name: &str| value(name).and_then(|v| v.parse().ok());
-    if has("--attention") {
+    if has("--attention") || has("--attention-fp8") {
         let options = attention::Options {
             head_dim: number("--head-dim"),
             sequence: number("--sequence"),
             rounds: number("--attention-rounds").unwrap_or(7),
             seconds: number("--attention-seconds").unwrap_or(300) as u64,
         };
+        if has("--attention-fp8") {
+            return ended("FP8", attention_fp8::run(&device, &options, json.map(String::as_str)));
+        }
         return ended("attention", attention::run(&device, &options, json.map(String::as_str)));
     }
     if has("--gemm") || has("--gemm-space") {

@@ -103,6 +103,8 @@ pub fn all_kernels() -> Vec<Entry> {
         crate::attention::forward::config::entry(),
         crate::attention::forward::config::hopper_entry(),
         crate::attention::forward::config::scored_entry(),
+        crate::attention::forward::config::fp8_entry(),
+        crate::attention::forward::config::hopper_fp8_entry(),
         crate::attention::merge::config::entry(),
         crate::embedding::config::entry(),
         crate::embedding::config::entry_quantized(),

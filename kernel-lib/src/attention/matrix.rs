@@ -57,6 +57,12 @@ pub(super) fn of_sequence(numbers: View<i32, 1>, batch: Scalar<i32>) -> Scalar<i
     numbers.load([batch], [1]).sum(0)
 }
 
+/// A number of a tensor of one for each sequence and head.
+#[track_caller]
+pub(super) fn of_head(numbers: View<f32, 2>, batch: Scalar<i32>, head: Scalar<i32>) -> Scalar<f32> {
+    numbers.load([batch, head], [1, 1]).sum(1).sum(0)
+}
+
 /// Where the rows of one sequence are in tensors `[batch, rows, heads, dim]`: in a batch of its own, or behind those of other sequences.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {

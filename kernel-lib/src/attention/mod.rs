@@ -1,6 +1,7 @@
 //! Attention: out = softmax(q · kᵀ · scale) · v, by heads, with grouped KV heads (GQA, MQA) of any group size.
 //!
 //! * [`forward`](fn@forward): many queries, as in prefill;
+//! * [`forward_fp8`]: the same of queries, keys and values in FP8, with scales;
 //! * [`backward`](fn@backward): the gradients of queries, keys and values;
 //! * [`decode`](fn@decode): the last few tokens of each sequence, over a KV cache; [`decode_cache`]: over one on pages, or of FP8;
 //! * [`kv_append`]: writes new tokens into the cache; [`merge_states`]: one attention from several over parts of the keys.
@@ -27,7 +28,7 @@ mod testing;
 pub use append::{Positions, kv_append};
 pub use backward::{Attended, BackwardOptions, BackwardWorkspace, Gradients, backward};
 pub use decode::{Cache, Cached, DecodeOptions, DecodeWorkspace, MAX_QUERIES, decode, decode_cache};
-pub use forward::{ForwardOptions, Packed, Window, forward};
+pub use forward::{ForwardOptions, OfFp8, Packed, Scales, Window, forward, forward_fp8};
 pub use merge::merge_states;
 pub use score::{Place, ScoreMod, mask, score};
 pub use shape::{Inputs, MAX_HEAD_DIM, Outputs};

@@ -109,6 +109,20 @@ pub fn forward_rounded<T: Element>(p: &Problem, q: &[f64], k: &[f64], v: &[f64])
     attend(p, q, k, v, single, move |weight| rounded(single(weight)), rounded)
 }
 
+/// [`forward_rounded`] with weights rounded to `W` instead, after they were made 2^`raised` times as large.
+pub fn forward_weights_rounded<W: Element, T: Element>(
+    p: &Problem,
+    raised: i32,
+    q: &[f64],
+    k: &[f64],
+    v: &[f64],
+) -> Attended {
+    let single = |x: f64| f64::from(x as f32);
+    let by = 2f64.powi(raised);
+    let weight = move |weight: f64| W::from_f64(single(weight) * by).to_f64() / by;
+    attend(p, q, k, v, single, weight, |x| T::from_f64(x).to_f64())
+}
+
 fn attend(
     p: &Problem,
     q: &[f64],

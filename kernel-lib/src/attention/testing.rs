@@ -9,7 +9,6 @@ use tegula::prelude::*;
 use tegula::runtime::{Device, Tensor, TensorView, TensorViewMut};
 
 use super::reference::{self, Attended, Problem};
-use crate::Activation;
 use crate::testing::{Rng, to_f64};
 
 /// How a `[batch, sequence, heads, dim]` tensor lies in memory.
@@ -92,7 +91,7 @@ pub struct Case<T: Element> {
     pub v: Vec<T>,
 }
 
-impl<T: Activation> Case<T> {
+impl<T: Element> Case<T> {
     /// Normally distributed; scores have about this standard deviation.
     pub fn random(problem: Problem, score: f64, seed: u64) -> Case<T> {
         let mut rng = Rng::new(seed);
@@ -137,10 +136,23 @@ impl<T: Activation> Case<T> {
 
 /// A result of queries, keys and values must be as near to the f64 one as the module's header says.
 pub fn check<T: Element>(p: &Problem, [q, k, v]: [&[f64]; 3], out: &[f64], lse: Option<&[f64]>, what: &str) {
-    let exact = reference::forward(p, q, k, v);
     let rounded = reference::forward_rounded::<T>(p, q, k, v);
+    check_against(p, [q, k, v], &rounded, 0.0, out, lse, what);
+}
+
+/// The same where the reference that rounds is another one, and 32 products added up lose `deep` of the sum of their sizes besides.
+pub fn check_against(
+    p: &Problem,
+    [q, k, v]: [&[f64]; 3],
+    rounded: &Attended,
+    deep: f64,
+    out: &[f64],
+    lse: Option<&[f64]>,
+    what: &str,
+) {
+    let exact = reference::forward(p, q, k, v);
     let of_type = exact.out.iter().zip(&rounded.out).map(|(e, r)| (e - r).abs()).fold(0.0, f64::max);
-    let bounds = f32_bounds(p, &exact, q, k, v);
+    let bounds = f32_bounds(p, &exact, [q, k, v], deep);
     assert_eq!((out.len(), exact.out.len()), (exact.out.len(), bounds.out.len()));
     for (i, ((&found, &exact), &f32_error)) in out.iter().zip(&exact.out).zip(&bounds.out).enumerate() {
         let (error, bound) = ((found - exact).abs(), 2.0 * of_type + f32_error);
@@ -156,8 +168,8 @@ pub fn check<T: Element>(p: &Problem, [q, k, v]: [&[f64]; 3], out: &[f64], lse: 
     }
 }
 
-/// The errors that arithmetic in f32 may make, whatever `T` is.
-fn f32_bounds(p: &Problem, exact: &Attended, q: &[f64], k: &[f64], v: &[f64]) -> Attended {
+/// The errors that arithmetic in f32 may make, whatever `T` is; and sums that lose `deep` with each 32 addends.
+fn f32_bounds(p: &Problem, exact: &Attended, [q, k, v]: [&[f64]; 3], deep: f64) -> Attended {
     let u = 2f64.powi(-24);
     let (d, d_v) = (p.head_dim, p.value_dim);
     let mut bounds = exact.clone();
@@ -172,10 +184,12 @@ fn f32_bounds(p: &Problem, exact: &Attended, q: &[f64], k: &[f64], v: &[f64]) ->
             products.map(|(a, b)| (a * b).abs()).sum::<f64>() * p.scale()
                 + if added.is_finite() { added } else { 0.0 }
         };
-        let e = (d + 4) as f64 * u * seen.iter().map(|&key| size(key)).fold(0.0, f64::max);
+        let lost = (d + 4) as f64 * u + d.div_ceil(32) as f64 * deep;
+        let e = lost * seen.iter().map(|&key| size(key)).fold(0.0, f64::max);
         let n = seen.len() as f64 + 1.0;
         // Numerator and denominator: weights, sums and rescaling, whose steps are fewer than keys.
-        let relative = 2.0 * ((2.0 * e).exp_m1() + (2.0 * n + 20.0) * u);
+        let relative =
+            2.0 * ((2.0 * e).exp_m1() + (2.0 * n + 20.0) * u + seen.len().div_ceil(32) as f64 * deep);
         for i in 0..d_v {
             let largest = seen.iter().map(|&key| v[kv(key) * d_v + i].abs()).fold(0.0, f64::max);
             bounds.out[row * d_v + i] = relative * largest;

@@ -2,9 +2,9 @@
 
 use tegula::prelude::{DotInto, Float, bf16, f16};
 
-use super::hopper::attention_forward_hopper;
+use super::hopper::{attention_forward_hopper, attention_forward_hopper_fp8};
 use super::kernel::{Given, attention_forward};
-use super::scored::{Features, attention_forward_scored};
+use super::scored::{Features, attention_forward_fp8, attention_forward_scored};
 use crate::DeviceClass;
 use crate::attention::score::Unchanged;
 use crate::attention::shape::padded;
@@ -181,6 +181,14 @@ impl ForwardConfig {
         ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps, num_stages: 2 }
     }
 
+    /// The config of the kernel for Hopper on FP8: its operands take half the room, and so do its weights, in registers.
+    pub fn hopper_fp8(head_dim: usize, value_dim: usize) -> ForwardConfig {
+        // Tensor cores take FP8 32 elements at a time, and a warp transposes 16 rows of 32.
+        let (head_dim, value_dim) = (padded(head_dim).max(32), padded(value_dim).max(32));
+        let block_kv = if head_dim.max(value_dim) > 128 { 64 } else { 128 };
+        ForwardConfig { block_q: 128, block_kv, head_dim, value_dim, num_warps: 8, num_stages: 2 }
+    }
+
     /// All that the choice gives for the usual head dimensions.
     pub fn space(bytes: usize, device: DeviceClass) -> Vec<ForwardConfig> {
         let mut space = Vec::new();
@@ -221,6 +229,77 @@ pub fn scored_entry() -> Entry {
     scored_variants_of::<f16>("f16", 2, &mut variants);
     scored_variants_of::<bf16>("bf16", 2, &mut variants);
     Entry { name: "attention_forward_scored", variants }
+}
+
+/// What the registry lists of the kernel on FP8: plain, and with all features that go together.
+pub fn fp8_entry() -> Entry {
+    let mut variants = Vec::new();
+    fp8_variants_of::<f16>("f16, f8e4m3", &mut variants);
+    fp8_variants_of::<bf16>("bf16, f8e4m3", &mut variants);
+    Entry { name: "attention_forward_fp8", variants }
+}
+
+/// What the registry lists of the kernel for Hopper on FP8.
+pub fn hopper_fp8_entry() -> Entry {
+    let mut variants = Vec::new();
+    hopper_fp8_variants_of::<f16>("f16, f8e4m3", &mut variants);
+    hopper_fp8_variants_of::<bf16>("bf16, f8e4m3", &mut variants);
+    Entry { name: "attention_forward_hopper_fp8", variants }
+}
+
+fn hopper_fp8_variants_of<T: Float>(types: &str, variants: &mut Vec<Variant>) {
+    for dim in [64, 128, 256] {
+        for (causal, lse) in [(false, false), (false, true), (true, false), (true, true)] {
+            let config = ForwardConfig::hopper_fp8(dim, dim);
+            let given = Given { causal, lse, ..Given::default() };
+            variants.push(Variant::new(types, (config, given), move || {
+                attention_forward_hopper_fp8::<T>::stage(given, config).map(|mut kernel| {
+                    kernel.hints.num_warps = config.num_warps;
+                    kernel.hints.num_stages = config.num_stages;
+                    kernel
+                })
+            }));
+        }
+    }
+}
+
+fn fp8_variants_of<T: Float + DotInto<f32>>(types: &str, variants: &mut Vec<Variant>) {
+    let none = Features::default();
+    let each = [
+        none,
+        Features { lse: true, right: true, ..none },
+        Features { packed: true, right: true, lse: true, ..none },
+        Features {
+            left: true,
+            right: true,
+            kv_len: true,
+            q_start: true,
+            softcap: true,
+            alibi: true,
+            bias: true,
+            mask: true,
+            sinks: true,
+            lse: true,
+            packed: false,
+        },
+    ];
+    for (device, host_only) in [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)] {
+        for (queries, dim) in [(128, 64), (128, 128), (16, 256)] {
+            let config = ForwardConfig::choose_scored(queries, 64, dim, dim, 2, device);
+            for features in each {
+                let stage = move || {
+                    attention_forward_fp8::<T, Unchanged>::stage(features, Unchanged, config).map(
+                        |mut kernel| {
+                            kernel.hints.num_warps = config.num_warps;
+                            kernel.hints.num_stages = config.num_stages;
+                            kernel
+                        },
+                    )
+                };
+                variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
+            }
+        }
+    }
 }
 
 fn scored_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mut Vec<Variant>) {

@@ -1,6 +1,9 @@
 //! Attention forward: many queries of a sequence at once, as in prefill and training.
 
 pub mod config;
+mod fp8;
+#[cfg(test)]
+mod fp8_tests;
 pub mod hopper;
 pub mod kernel;
 mod options;
@@ -11,7 +14,7 @@ mod scored_tests;
 #[cfg(test)]
 mod tests;
 
-use tegula::prelude::DotInto;
+use tegula::prelude::{DotInto, Element};
 use tegula::runtime::{Device, Stream, TensorView, TensorViewMut};
 
 use super::score::ScoreMod;
@@ -20,6 +23,7 @@ use crate::check::Check;
 use crate::tuned::TunedForward;
 use crate::{Activation, DeviceClass, Error};
 use config::ForwardConfig;
+pub use fp8::{OfFp8, Scales, forward_fp8};
 use kernel::Given;
 pub use options::{ForwardOptions, Packed, Window};
 
@@ -70,9 +74,7 @@ pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
         class.is_hopper() && bytes == 2 && queries > HOPPER_QUERIES && !given.kv_len && !given.q_start;
     if asked.is_none() && hopper && [&inputs.q, &inputs.k, &inputs.v].iter().all(|x| has_tensor_map(x)) {
         let config = ForwardConfig::hopper(queries, head_dim, value_dim, given.causal);
-        let blocks = queries.div_ceil(config.block_q);
-        // A partner that is not there costs as much as the lightest block: little beside many, nothing beside none.
-        let pairs = given.causal && keys <= queries && (blocks.is_multiple_of(2) || blocks > ODD_BLOCKS);
+        let dealt = Dealt::of(&extents, &config, given.causal, bytes, device);
         let launch = hopper::attention_forward_hopper::<T>(
             inputs.q,
             inputs.k,
@@ -80,16 +82,12 @@ pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
             outputs.out,
             lse,
             scale,
-            if given.causal { 1 } else { heads_together(&extents, bytes) },
-            pairs as i32,
+            dealt.together,
+            dealt.pairs as i32,
             given,
             config,
         );
-        // Programs that stay, where what is dealt out is of equal weight.
-        let stay = pairs || !given.causal;
-        let most = if stay { device.properties().multiprocessors.max(1) as usize } else { usize::MAX };
-        let programs = (blocks.div_ceil(1 + pairs as usize) * extents.heads * extents.batch).min(most);
-        let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(programs);
+        let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages).grid(dealt.programs);
         return check.launched(launch.launch(stream));
     }
     let config =
@@ -143,54 +141,134 @@ fn scored<T: Activation + DotInto<f32>, F: ScoreMod>(
     scale: f32,
     stream: &Stream,
 ) -> Result<(), Error> {
-    let device = stream.device();
-    let &Extents { queries, keys, heads, head_dim, value_dim, .. } = extents;
-    let sequences = options.sequences(extents);
-    let most_queries = options.packed.map_or(queries, |packed| packed.most_queries.min(queries));
-    if sequences == 0 || most_queries == 0 {
-        return Ok(());
-    }
-    let numbers = check.done(TensorView::empty(device, 1))?;
-    let [q_bounds, k_bounds] =
-        options.packed.map_or([numbers; 2], |packed| [packed.q_bounds, packed.k_bounds]);
-    let features = options.features(outputs.lse.is_some());
-    let lse = outputs.lse.map_or_else(|| TensorViewMut::empty(device, 3), Ok);
-    let bias = options.bias.map_or_else(|| TensorView::empty(device, 4), Ok);
-    let mask = options.mask.map_or_else(|| TensorView::empty(device, 4), Ok);
-    let slopes = options.alibi.map_or_else(|| TensorView::empty(device, 2), Ok);
-    let sinks = options.sinks.map_or_else(|| TensorView::empty(device, 1), Ok);
-    let [left, right] = options.reach();
-    let class = DeviceClass::of(device);
-    let bytes = size_of::<T::Storage>();
-    let config = options.config.unwrap_or_else(|| {
-        ForwardConfig::choose_scored(most_queries, keys, head_dim, value_dim, bytes, class)
-    });
-    check_dims(check, (config.head_dim, config.value_dim), extents)?;
+    let Some(given) = Scored::of(check, outputs, options, extents, stream.device())? else { return Ok(()) };
+    let config = given.config;
     let launch = scored::attention_forward_scored::<T, F>(
         inputs.q,
         inputs.k,
         inputs.v,
-        outputs.out,
-        check.done(lse)?,
-        q_bounds,
-        k_bounds,
-        options.kv_len.unwrap_or(numbers),
-        options.q_start.unwrap_or(numbers),
-        check.done(bias)?,
-        check.done(mask)?,
-        check.done(slopes)?,
-        check.done(sinks)?,
-        most_queries as i32,
-        left,
-        right,
+        given.out,
+        given.lse,
+        given.q_bounds,
+        given.k_bounds,
+        given.kv_len,
+        given.q_start,
+        given.bias,
+        given.mask,
+        given.slopes,
+        given.sinks,
+        given.most_queries,
+        given.left,
+        given.right,
         scale,
-        options.softcap.unwrap_or(1.0),
-        features,
+        given.softcap,
+        given.features,
         options.scores.clone(),
         config,
     );
     let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages);
-    check.launched(launch.grid(most_queries.div_ceil(config.block_q) * heads * sequences).launch(stream))
+    check.launched(launch.grid(given.programs).launch(stream))
+}
+
+/// What the kernels that change scores take besides queries, keys, values and what is multiplied.
+struct Scored<'o, 'a, T: Activation> {
+    out: TensorViewMut<'o, T>,
+    lse: TensorViewMut<'o, f32>,
+    q_bounds: TensorView<'a, i32>,
+    k_bounds: TensorView<'a, i32>,
+    kv_len: TensorView<'a, i32>,
+    q_start: TensorView<'a, i32>,
+    bias: TensorView<'a, T>,
+    mask: TensorView<'a, bool>,
+    slopes: TensorView<'a, f32>,
+    sinks: TensorView<'a, f32>,
+    most_queries: i32,
+    left: i32,
+    right: i32,
+    softcap: f32,
+    features: scored::Features,
+    config: ForwardConfig,
+    programs: usize,
+}
+
+impl<'o, 'a: 'o, T: Activation> Scored<'o, 'a, T> {
+    /// `None`: there is nothing to do.
+    fn of<F: ScoreMod>(
+        check: &Check,
+        outputs: Outputs<'o, T>,
+        options: &ForwardOptions<'a, T, F>,
+        extents: &Extents,
+        device: &'a Device,
+    ) -> Result<Option<Self>, Error> {
+        let &Extents { queries, keys, heads, head_dim, value_dim, .. } = extents;
+        let sequences = options.sequences(extents);
+        let most_queries = options.packed.map_or(queries, |packed| packed.most_queries.min(queries));
+        if sequences == 0 || most_queries == 0 {
+            return Ok(None);
+        }
+        let numbers = check.done(TensorView::empty(device, 1))?;
+        let [q_bounds, k_bounds] =
+            options.packed.map_or([numbers; 2], |packed| [packed.q_bounds, packed.k_bounds]);
+        let features = options.features(outputs.lse.is_some());
+        let lse = outputs.lse.map_or_else(|| TensorViewMut::empty(device, 3), Ok);
+        let bias = options.bias.map_or_else(|| TensorView::empty(device, 4), Ok);
+        let mask = options.mask.map_or_else(|| TensorView::empty(device, 4), Ok);
+        let slopes = options.alibi.map_or_else(|| TensorView::empty(device, 2), Ok);
+        let sinks = options.sinks.map_or_else(|| TensorView::empty(device, 1), Ok);
+        let [left, right] = options.reach();
+        let class = DeviceClass::of(device);
+        let bytes = size_of::<T::Storage>();
+        let config = options.config.unwrap_or_else(|| {
+            ForwardConfig::choose_scored(most_queries, keys, head_dim, value_dim, bytes, class)
+        });
+        check_dims(check, (config.head_dim, config.value_dim), extents)?;
+        Ok(Some(Scored {
+            out: outputs.out,
+            lse: check.done(lse)?,
+            q_bounds,
+            k_bounds,
+            kv_len: options.kv_len.unwrap_or(numbers),
+            q_start: options.q_start.unwrap_or(numbers),
+            bias: check.done(bias)?,
+            mask: check.done(mask)?,
+            slopes: check.done(slopes)?,
+            sinks: check.done(sinks)?,
+            most_queries: most_queries as i32,
+            left,
+            right,
+            softcap: options.softcap.unwrap_or(1.0),
+            features,
+            config,
+            programs: most_queries.div_ceil(config.block_q) * heads * sequences,
+        }))
+    }
+}
+
+/// How the blocks are dealt out on Hopper.
+struct Dealt {
+    /// Heads that are gone through side by side.
+    together: i32,
+    /// Two blocks at a time?
+    pairs: bool,
+    programs: usize,
+}
+
+impl Dealt {
+    /// Of elements of `bytes` bytes.
+    fn of(extents: &Extents, config: &ForwardConfig, causal: bool, bytes: usize, device: &Device) -> Dealt {
+        let &Extents { batch, queries, keys, heads, .. } = extents;
+        let blocks = queries.div_ceil(config.block_q);
+        // A partner that is not there costs as much as the lightest block: little beside many, nothing beside none.
+        let pairs = causal && keys <= queries && (blocks.is_multiple_of(2) || blocks > ODD_BLOCKS);
+        // Programs that stay, where what is dealt out is of equal weight.
+        let stay = pairs || !causal;
+        let most = if stay { device.properties().multiprocessors.max(1) as usize } else { usize::MAX };
+        Dealt {
+            together: if causal { 1 } else { heads_together(extents, bytes) },
+            pairs,
+            programs: (blocks.div_ceil(1 + pairs as usize) * heads * batch).min(most),
+        }
+    }
 }
 
 /// With more queries the kernel for Hopper, whose blocks have 128, is the faster one.
@@ -212,7 +290,7 @@ fn heads_together(extents: &Extents, bytes: usize) -> i32 {
 }
 
 /// Can tensor copies take it? (A kernel for Hopper without them would be compiled for the general path, which its tiles are too large for.)
-pub(in crate::attention) fn has_tensor_map<T: Activation>(x: &TensorView<'_, T>) -> bool {
+pub(in crate::attention) fn has_tensor_map<T: Element>(x: &TensorView<'_, T>) -> bool {
     let strides = x.strides();
     let bytes = size_of::<T::Storage>();
     let (last, others) = strides.split_last().expect("four dimensions");

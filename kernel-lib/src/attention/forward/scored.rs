@@ -2,13 +2,15 @@
 //!
 //! A kernel of its own beside [`attention_forward`](super::kernel::attention_forward()), whose launches so have no arguments that they do not need. Each feature is a
 //! meta-parameter: what is not asked for is not in the code.
+//!
+//! Two kernels with one body: queries, keys and values are of the type that is computed in, or of FP8 with scales, which become that type as soon as they are loaded.
 
 use std::f64::consts::LOG2_E;
 
 use tegula::prelude::*;
 
 use super::config::ForwardConfig;
-use crate::attention::matrix::{Rows, of_sequence};
+use crate::attention::matrix::{Rows, of_head, of_sequence};
 use crate::attention::score::{Place, ScoreMod};
 use crate::attention::softmax::{OnlineSoftmax, log2_scale};
 
@@ -68,6 +70,113 @@ pub fn attention_forward_scored<T: Float + DotInto<f32>, F: ScoreMod>(
     scores: F,
     config: ForwardConfig,
 ) {
+    let given = Given {
+        q,
+        k,
+        v,
+        scales: None,
+        q_bounds,
+        k_bounds,
+        kv_len,
+        q_start,
+        bias,
+        mask,
+        slopes,
+        sinks,
+        most_queries,
+        left,
+        right,
+        scale,
+        softcap,
+    };
+    attend(given, out, lse, features, &scores, config);
+}
+
+/// [`attention_forward_scored`](attention_forward_scored()) of queries, keys and values in FP8, which are to be multiplied by scales.
+///
+/// q_scale, k_scale, v_scale: `[b, h_kv]`, above 0.
+#[kernel]
+pub fn attention_forward_fp8<T: Float + DotInto<f32>, F: ScoreMod>(
+    q: View<f8e4m3, 4>,
+    k: View<f8e4m3, 4>,
+    v: View<f8e4m3, 4>,
+    q_scale: View<f32, 2>,
+    k_scale: View<f32, 2>,
+    v_scale: View<f32, 2>,
+    out: ViewMut<T, 4>,
+    lse: ViewMut<f32, 3>,
+    q_bounds: View<i32, 1>,
+    k_bounds: View<i32, 1>,
+    kv_len: View<i32, 1>,
+    q_start: View<i32, 1>,
+    bias: View<T, 4>,
+    mask: View<bool, 4>,
+    slopes: View<f32, 2>,
+    sinks: View<f32, 1>,
+    most_queries: Scalar<i32>,
+    left: Scalar<i32>,
+    right: Scalar<i32>,
+    scale: Scalar<f32>,
+    softcap: Scalar<f32>,
+    features: Features,
+    scores: F,
+    config: ForwardConfig,
+) {
+    let given = Given {
+        q,
+        k,
+        v,
+        scales: Some([q_scale, k_scale, v_scale]),
+        q_bounds,
+        k_bounds,
+        kv_len,
+        q_start,
+        bias,
+        mask,
+        slopes,
+        sinks,
+        most_queries,
+        left,
+        right,
+        scale,
+        softcap,
+    };
+    attend(given, out, lse, features, &scores, config);
+}
+
+/// What is read.
+struct Given<T: Element, E: Element> {
+    q: View<E, 4>,
+    k: View<E, 4>,
+    v: View<E, 4>,
+    /// Of queries, keys and values.
+    scales: Option<[View<f32, 2>; 3]>,
+    q_bounds: View<i32, 1>,
+    k_bounds: View<i32, 1>,
+    kv_len: View<i32, 1>,
+    q_start: View<i32, 1>,
+    bias: View<T, 4>,
+    mask: View<bool, 4>,
+    slopes: View<f32, 2>,
+    sinks: View<f32, 1>,
+    most_queries: Scalar<i32>,
+    left: Scalar<i32>,
+    right: Scalar<i32>,
+    scale: Scalar<f32>,
+    softcap: Scalar<f32>,
+}
+
+#[tile_fn]
+fn attend<T: Float + DotInto<f32>, E: Element, F: ScoreMod>(
+    given: Given<T, E>,
+    out: ViewMut<T, 4>,
+    lse: ViewMut<f32, 3>,
+    features: Features,
+    scores: &F,
+    config: ForwardConfig,
+) {
+    let Given { q, k, v, scales, q_bounds, k_bounds, kv_len, q_start, bias, mask, slopes, sinks, .. } = given;
+    let Given { most_queries, left, right, scale, softcap, .. } = given;
     let ForwardConfig { block_q, block_kv, head_dim, value_dim, .. } = config;
     let heads = q.dim(2).cast::<i32>();
     let blocks = cdiv(most_queries, block_q);
@@ -123,6 +232,10 @@ pub fn attention_forward_scored<T: Float + DotInto<f32>, F: ScoreMod>(
         query: positions,
         key: (key + arange(0, block_kv)).expand(0),
     };
+    let scale = match scales {
+        Some([of_q, of_k, _]) => scale * of_head(of_q, batch, kv_head) * of_head(of_k, batch, kv_head),
+        None => scale,
+    };
     let changes = features.softcap || features.alibi || features.bias || F::SCORES;
     let slope = if features.alibi { slopes.load([batch, head], [1, 1]).sum(1).sum(0) } else { constant(0.0) };
     let changed = |score: Tile<f32>, key: Scalar<i32>| {
@@ -152,14 +265,14 @@ pub fn attention_forward_scored<T: Float + DotInto<f32>, F: ScoreMod>(
         visible.broadcast_to([block_q, block_kv])
     };
 
-    let qs = rows_q.matrix(q, head).load([first, 0], [block_q, head_dim]);
+    let qs = rows_q.matrix(q, head).load([first, 0], [block_q, head_dim]).cast::<T>();
     let (k, v) = (rows_k.matrix(k, kv_head), rows_k.matrix(v, kv_head));
     // With a bias of −∞ all that a query sees may be hidden, in any tile.
     let guard = features.bias || F::SCORES;
     let c = if changes { constant(LOG2_E as f32) } else { log2_scale(scale) };
     let step = |state: OnlineSoftmax, key: Scalar<i32>, visible: Option<Tile<bool>>| {
-        let ks = k.load([key, 0], [block_kv, head_dim]);
-        let vs = || v.load([key, 0], [block_kv, value_dim]);
+        let ks = k.load([key, 0], [block_kv, head_dim]).cast::<T>();
+        let vs = || v.load([key, 0], [block_kv, value_dim]).cast::<T>();
         let change = |score: Tile<f32>| if changes { changed(score, key) } else { score };
         state.step_changed(qs, ks, vs, change, visible, guard, c)
     };
@@ -196,7 +309,10 @@ pub fn attention_forward_scored<T: Float + DotInto<f32>, F: ScoreMod>(
         }
     }
 
-    let attended = state.finish();
+    let mut attended = state.finish();
+    if let Some([.., of_v]) = scales {
+        attended.out *= of_head(of_v, batch, kv_head);
+    }
     rows_q.matrix_mut(out, head).store([first, 0], attended.out.cast::<T>());
     if features.lse {
         rows_q.vector_mut(lse, head).store([first], attended.lse);
