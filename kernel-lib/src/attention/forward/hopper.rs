@@ -130,7 +130,7 @@ fn attend<E: Element + DotInto<f32>, T: Float>(
     let ForwardConfig { block_q, block_kv, head_dim, value_dim, .. } = config;
     let (queries, heads, keys) = (q.dim(1).cast::<i32>(), q.dim(2).cast::<i32>(), k.dim(1).cast::<i32>());
     let blocks = cdiv(queries, block_q);
-    let work = Schedule { blocks, sequences: heads * q.dim(0).cast::<i32>(), together, paired };
+    let work = Schedule::new(blocks, heads * q.dim(0).cast::<i32>(), together, paired);
     let c = log2_scale(scale);
     let no_scores = zeros::<f32>([block_q, block_kv]);
     for turn in work.turns() {
@@ -139,7 +139,8 @@ fn attend<E: Element + DotInto<f32>, T: Float>(
         // The last blocks of a causal attention see the most keys: they come first.
         let is_there = block.lt(blocks);
         let first =
-            if given.causal { select(is_there, max(blocks - 1 - block, 0), blocks) } else { block } * block_q;
+            if given.causal { select(is_there, max(blocks - 1 - block, 0), blocks) } else { max(block, 0) }
+                * block_q;
         let kv_head = head / (heads / k.dim(2).cast::<i32>());
 
         let c = match scales {

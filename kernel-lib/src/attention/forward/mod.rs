@@ -1,6 +1,8 @@
 //! Attention forward: many queries of a sequence at once, as in prefill and training.
 
 pub mod config;
+#[cfg(test)]
+mod extreme_tests;
 mod fp8;
 #[cfg(test)]
 mod fp8_tests;

@@ -21,6 +21,17 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
+    /// With arguments that are what they should be: at least one sequence side by side, pairs or none. That is written down, since the tensor-copy engine is let store blocks only where they are known
+    /// not to begin in front of the tensor.
+    pub fn new(
+        blocks: Scalar<i32>,
+        sequences: Scalar<i32>,
+        together: Scalar<i32>,
+        paired: Scalar<i32>,
+    ) -> Schedule {
+        Schedule { blocks, sequences, together: max(together, 1), paired: paired & 1 }
+    }
+
     /// What is dealt out of one sequence. Of an odd number of blocks, the heaviest has a partner that is not there.
     fn portions(&self) -> Scalar<i32> {
         (self.blocks + self.paired) >> self.paired
