@@ -5,13 +5,14 @@ use std::collections::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::super::plan_shared_memory;
+use super::turned::{is_other_way, turned_layout};
 use crate::analysis::access;
 use crate::analysis::axis_info::{AxisInfoMap, is_non_negative};
 use crate::analysis::tensor_copy::{TensorTile, tensor_tile};
 use crate::analysis::wgmma;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef, WarpSpecialize};
-use crate::layout::{KOrder, LinearLayout, SwizzleMode, TurnPlan, tma_swizzled};
-use crate::op::{CacheHint, MemOrder, Opcode, Padding, TURNING_WARPS};
+use crate::layout::KOrder;
+use crate::op::{CacheHint, MemOrder, Opcode, Padding};
 use crate::target::GpuFeatures;
 use crate::types::{Elem, Shape, SharedType};
 
@@ -286,11 +287,6 @@ fn choose_dots(kernel: &Kernel, map: &Map, info: &AxisInfoMap) -> HashMap<Op, (O
     }
 }
 
-/// Is this operand the same load, but turned otherwise? A load has one way.
-fn is_other_way(operand: &Operand, of: Op, way: Option<KOrder>) -> bool {
-    matches!(operand, Operand::Slot { load, turned, .. } if *load == of && *turned != way)
-}
-
 /// The dots that wgmma takes, with their operands, whoever else reads these.
 pub(super) fn possible_dots(
     kernel: &Kernel,
@@ -348,22 +344,6 @@ fn slot_operand(kernel: &Kernel, map: &Map, info: &AxisInfoMap, value: Value, is
     let shape = tile.slot_shape(kernel.ty(kernel.result(load)).shape()?);
     turned_layout(&tile, shape, elem, KOrder::Natural)?;
     Some(Operand::Slot { load, transpose: !transpose, turned: Some(KOrder::Natural) })
-}
-
-/// The layout of the transpose of a slot, if warps can transpose it.
-fn turned_layout(tile: &TensorTile, slot: Shape, elem: Elem, order: KOrder) -> Option<LinearLayout> {
-    let from = tile.slot_layout(slot, elem.bits())?;
-    let turned = slot.permute(&[1, 0]);
-    // Its rows are what were columns: K, which tensor cores want to be the fastest.
-    let fastest = tile.axes.iter().position(|&a| a == tile.order[0])?;
-    if elem.bits() != 8 {
-        return None;
-    }
-    let order_of = [fastest, 1 - fastest];
-    let row = turned.dims()[fastest];
-    let mode = SwizzleMode::WIDEST_FIRST.into_iter().find(|mode| mode.bytes() <= row)?;
-    let to = order.reorder(&tma_swizzled(turned.dims(), elem.bits(), &order_of, mode)?, fastest);
-    TurnPlan::new(&from, &to, TURNING_WARPS).map(|_| to)
 }
 
 /// The tile that a load of the kernel's own gives, if the producer can load it.
