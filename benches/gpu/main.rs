@@ -5,7 +5,8 @@
 //! `--gemm-rows M` the shapes of so many rows only, with `--gemm-layers 4` those of Llama-3-8B's layers only, with `--gemm-type T` for T of bf16, f8e4m3, i8,
 //! tf32, or all (bf16), with `--gemm-streams` launched one by one instead of in graphs, with `--gemm-seconds N` for so long at most (240, of each type); `--attention` that of attention, forward and backward (`attention.rs`), with
 //! `--head-dim D` or `--sequence S` of those only, `--attention-rounds N` (7) and `--attention-seconds N` (300); `--attention-fp8` that of forward on FP8 beside bf16 (`attention_fp8.rs`), with the same options;
-//! `--decode` times attention decode alone (`decode.rs`), with `--decode-seconds N` for so long at most (240). Without a GPU it says so and ends with success.
+//! `--decode` times attention decode alone (`decode.rs`), with `--decode-space` every config of it, with `--decode-cache "bf16 pages 64"` such caches only, with `--decode-mib N` those of so many MiB at
+//! least, with `--decode-seconds N` for so long at most (240). Without a GPU it says so and ends with success.
 //!
 //! How it measures: inputs are random and rotated, so that every call reads memory and not the L2; candidates are interleaved (one round
 //! times each once); a round is timed by events over several calls; the figure is the median of 9 rounds. Every result is
@@ -80,15 +81,14 @@ fn main() -> ExitCode {
         };
         return ended("gemm", gemm::run(&device, &options, json.map(String::as_str)));
     }
-    if has("--decode") {
-        let seconds = value("--decode-seconds").and_then(|v| v.parse().ok()).unwrap_or(240);
-        return match decode::run(&device, seconds, json.map(String::as_str)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(Failure(message)) => {
-                eprintln!("decode: {message}");
-                ExitCode::FAILURE
-            }
+    if has("--decode") || has("--decode-space") {
+        let options = decode::Options {
+            space: has("--decode-space"),
+            cache: value("--decode-cache").cloned(),
+            least_bytes: number("--decode-mib").map_or(0, |mib| mib << 20),
+            seconds: number("--decode-seconds").unwrap_or(240) as u64,
         };
+        return ended("decode", decode::run(&device, &options, json.map(String::as_str)));
     }
     let mut report = Report::new(&device);
     let sections: [(&str, Section); 4] =

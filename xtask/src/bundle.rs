@@ -36,6 +36,7 @@ const CONTENTS: &[Item] = &[
         to: "tegula-autotune",
     },
     Item::Copy { from: "benches/gpu/attention_peers.py", to: "attention_peers.py" },
+    Item::Copy { from: "benches/gpu/decode_peers.py", to: "decode_peers.py" },
     // Kernels are compiled where they run, for the GPU that is there.
     Item::Tool("ptxas"),
     // Those of bundles are not: programs without a compiler, and what they open.
@@ -71,7 +72,8 @@ const RUN: &[Run] = &[
     Run { name: "gemm", command: "gpu-bench --gemm --json \"$OUT/gemm.json\" $GEMM" },
     // `ATTENTION="--head-dim 128 --rounds 3" ./run.sh attention` for these only; needs PyTorch.
     Run { name: "attention", command: ATTENTION },
-    Run { name: "decode", command: "gpu-bench --decode --json \"$OUT/decode.json\"" },
+    // `DECODE="--cache bf16 --rounds 2" ./run.sh decode` for these caches only.
+    Run { name: "decode", command: DECODE },
     Run { name: "tune", command: TUNE },
     Run { name: "bundles", command: BUNDLES },
 ];
@@ -81,6 +83,13 @@ const ATTENTION: &str = r#"if python3 -c "import torch" 2> /dev/null; then
   python3 attention_peers.py --bench gpu-bench --json "$OUT/attention.json" $ATTENTION
 else
   gpu-bench --attention --json "$OUT/attention.json"
+fi"#;
+
+/// Attention decode beside PyTorch's, or by itself.
+const DECODE: &str = r#"if python3 -c "import torch" 2> /dev/null; then
+  python3 decode_peers.py --bench gpu-bench --json "$OUT/decode.json" $DECODE
+else
+  gpu-bench --decode --json "$OUT/decode.json"
 fi"#;
 
 /// The model's speed on the GPU, as a line of JSON, and what it says.
