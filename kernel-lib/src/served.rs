@@ -68,7 +68,7 @@ const ROWS: [usize; 6] = [1, 4, 16, 64, 512, 8192];
 /// Widths of hidden states.
 const HIDDEN: [usize; 13] = [576, 896, 1024, 2048, 2560, 2880, 3584, 4096, 5120, 6144, 7168, 8192, 16384];
 /// Columns of a gated unit.
-const INNER: [usize; 5] = [1536, 2880, 8192, 14336, 28672];
+const INNER: [usize; 6] = [768, 1536, 2880, 8192, 14336, 28672];
 /// Query and KV heads, and their dimension.
 const HEADS: [[usize; 3]; 8] = [
     [9, 3, 64],

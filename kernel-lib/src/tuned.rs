@@ -292,6 +292,9 @@ mod tests {
             "tests.rs",
             "scored_tests.rs",
             "options_tests.rs",
+            "extreme_tests.rs",
+            "fp8_tests.rs",
+            "fp8.rs of attention/forward",
         ];
         let folders = [
             ("gemm", "gemm"),

@@ -419,7 +419,7 @@ fn all_configs_of_hopper_are_specialised() {
         let problem = Problem::dense([4096; 3], Class::Half);
         let problem = Problem { x_by_columns: true, by_columns: true, ..problem };
         if config.check(&problem, DeviceClass::H200).is_err() {
-            assert_eq!(config.block_n, 8, "{config:?}");
+            assert!(config.block_n == 8 || config.cluster > 1, "{config:?}");
             continue;
         }
         let mut kernel = kernel::persistent::<bf16, bf16, bf16, Keep, 2>::stage(config, plain, Keep).unwrap();
