@@ -38,7 +38,6 @@ const SHAPES: [[usize; 2]; 14] = [
     [32, 64 << 10],
     [64, 64 << 10],
 ];
-const PAGES: [usize; 3] = [16, 64, 128];
 
 /// What successive calls read must exceed the L2 (60 MB) by far.
 const ROTATED_BYTES: usize = 240 << 20;
