@@ -89,6 +89,21 @@ struct Case<'a> {
     causal: bool,
 }
 
+/// Tensors as a call takes them.
+fn arguments<'a, E: Element>(
+    [q, k, v]: [&'a Tensor<E>; 3],
+    out: &'a mut Tensor<bf16>,
+    lse: &'a mut Tensor<f32>,
+    extents: [usize; 4],
+) -> Result<(Inputs<'a, E>, Outputs<'a, bf16>), Failure> {
+    let [batch, sequence, ..] = extents;
+    let outputs = Outputs::new(out.view_mut().reshape(&extents)?)
+        .with_lse(lse.view_mut().reshape(&[batch, HEADS, sequence])?);
+    let inputs =
+        Inputs::new(q.view().reshape(&extents)?, k.view().reshape(&extents)?, v.view().reshape(&extents)?);
+    Ok((inputs, outputs))
+}
+
 impl Case<'_> {
     fn extents(&self) -> [usize; 4] {
         [TOKENS / self.sequence, self.sequence, HEADS, self.numbers.head_dim]
@@ -97,30 +112,16 @@ impl Case<'_> {
     fn in_bf16(&mut self, stream: &Stream) -> Result<(), Failure> {
         let (extents, causal) = (self.extents(), self.causal);
         let Numbers { bf16: [q, k, v], out, lse, .. } = &mut *self.numbers;
-        let [batch, sequence, ..] = extents;
         let options = ForwardOptions { causal, ..ForwardOptions::default() };
-        let outputs = Outputs::new(out.view_mut().reshape(&extents)?)
-            .with_lse(lse.view_mut().reshape(&[batch, HEADS, sequence])?);
-        let inputs = Inputs::new(
-            q.view().reshape(&extents)?,
-            k.view().reshape(&extents)?,
-            v.view().reshape(&extents)?,
-        );
+        let (inputs, outputs) = arguments([q, k, v], out, lse, extents)?;
         forward(inputs, outputs, &options, stream).map_err(failed)
     }
 
     fn in_fp8(&mut self, stream: &Stream) -> Result<(), Failure> {
         let (extents, causal) = (self.extents(), self.causal);
         let Numbers { fp8: [q, k, v], out, lse, .. } = &mut *self.numbers;
-        let [batch, sequence, ..] = extents;
         let options = ForwardOptions { causal, ..ForwardOptions::default() };
-        let outputs = Outputs::new(out.view_mut().reshape(&extents)?)
-            .with_lse(lse.view_mut().reshape(&[batch, HEADS, sequence])?);
-        let inputs = Inputs::new(
-            q.view().reshape(&extents)?,
-            k.view().reshape(&extents)?,
-            v.view().reshape(&extents)?,
-        );
+        let (inputs, outputs) = arguments([q, k, v], out, lse, extents)?;
         let [of_q, of_k, of_v] = &self.scales;
         forward_fp8(inputs, Scales::new(of_q, of_k, of_v), outputs, &options, stream).map_err(failed)
     }

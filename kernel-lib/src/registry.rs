@@ -68,6 +68,18 @@ pub fn with_warps(staged: Result<Kernel, Diagnostics>, num_warps: u32) -> Result
     })
 }
 
+/// The same with a pipeline's depth.
+pub fn with_hints(
+    staged: Result<Kernel, Diagnostics>,
+    num_warps: u32,
+    num_stages: u32,
+) -> Result<Kernel, Diagnostics> {
+    with_warps(staged, num_warps).map(|mut kernel| {
+        kernel.hints.num_stages = num_stages;
+        kernel
+    })
+}
+
 /// The facts of tensors as programs usually have them: aligned, rows of consecutive elements, extents and strides multiples of 16, smaller than 2 GB.
 /// For looking at code without arguments; a launch finds its arguments' own.
 pub fn with_usual_facts(mut kernel: Kernel) -> Kernel {

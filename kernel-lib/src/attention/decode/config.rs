@@ -1,13 +1,11 @@
 //! Configs of attention decode, and the number of splits.
 
-use tegula::Diagnostics;
-use tegula::ir::kernel::Kernel;
 use tegula::prelude::{DotInto, Float, bf16, f8e4m3, f16};
 
 use super::kernel::{Features, attention_decode, attention_decode_cache};
 use crate::DeviceClass;
 use crate::attention::shape::padded;
-use crate::registry::{Entry, Variant};
+use crate::registry::{Entry, Variant, with_hints};
 
 /// How the work is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -314,21 +312,17 @@ pub fn cache_entry() -> Entry {
 const DEVICES: [(DeviceClass, bool); 2] =
     [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)];
 
-fn with_hints(staged: Result<Kernel, Diagnostics>, config: DecodeConfig) -> Result<Kernel, Diagnostics> {
-    staged.map(|mut kernel| {
-        kernel.hints.num_warps = config.num_warps;
-        kernel.hints.num_stages = config.num_stages;
-        kernel
-    })
-}
-
 fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mut Vec<Variant>) {
     for (device, host_only) in DEVICES {
         for config in DecodeConfig::space(bytes, device) {
             let stage = move |split: bool| {
                 // As many heads as the block has: of a group of as many, or of more.
                 let merge = split.then(|| config.merge_tile(config.block_group));
-                with_hints(attention_decode::<T, T>::stage(true, merge, config), config)
+                with_hints(
+                    attention_decode::<T, T>::stage(true, merge, config),
+                    config.num_warps,
+                    config.num_stages,
+                )
             };
             variants.push(Variant::new(types, config, move || stage(false)).host_only(host_only));
             if !host_only {
@@ -354,7 +348,11 @@ fn cache_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variant
             for features in [paged(16), paged(64), paged(128), all] {
                 let stage = move || {
                     let merge = (!host_only).then(|| config.merge_tile(config.block_group));
-                    with_hints(attention_decode_cache::<T, T>::stage(features, merge, config), config)
+                    with_hints(
+                        attention_decode_cache::<T, T>::stage(features, merge, config),
+                        config.num_warps,
+                        config.num_stages,
+                    )
                 };
                 variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
             }
@@ -363,7 +361,11 @@ fn cache_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variant
             for features in [contiguous, Features { scaled: true, ..paged(64) }] {
                 let stage = move || {
                     let merge = (!host_only).then(|| config.merge_tile(config.block_group));
-                    with_hints(attention_decode_cache::<T, f8e4m3>::stage(features, merge, config), config)
+                    with_hints(
+                        attention_decode_cache::<T, f8e4m3>::stage(features, merge, config),
+                        config.num_warps,
+                        config.num_stages,
+                    )
                 };
                 let types = format!("{types}, f8e4m3");
                 variants.push(Variant::new(types, (config, features), stage).host_only(host_only));

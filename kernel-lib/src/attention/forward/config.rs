@@ -8,7 +8,7 @@ use super::scored::{Features, attention_forward_fp8, attention_forward_scored};
 use crate::DeviceClass;
 use crate::attention::score::Unchanged;
 use crate::attention::shape::padded;
-use crate::registry::{Entry, Variant};
+use crate::registry::{Entry, Variant, with_hints};
 
 /// How the work is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -253,11 +253,11 @@ fn hopper_fp8_variants_of<T: Float>(types: &str, variants: &mut Vec<Variant>) {
             let config = ForwardConfig::hopper_fp8(dim, dim);
             let given = Given { causal, lse, ..Given::default() };
             variants.push(Variant::new(types, (config, given), move || {
-                attention_forward_hopper_fp8::<T>::stage(given, config).map(|mut kernel| {
-                    kernel.hints.num_warps = config.num_warps;
-                    kernel.hints.num_stages = config.num_stages;
-                    kernel
-                })
+                with_hints(
+                    attention_forward_hopper_fp8::<T>::stage(given, config),
+                    config.num_warps,
+                    config.num_stages,
+                )
             }));
         }
     }
@@ -288,12 +288,10 @@ fn fp8_variants_of<T: Float + DotInto<f32>>(types: &str, variants: &mut Vec<Vari
             let config = ForwardConfig::choose_scored(queries, 64, dim, dim, 2, device);
             for features in each {
                 let stage = move || {
-                    attention_forward_fp8::<T, Unchanged>::stage(features, Unchanged, config).map(
-                        |mut kernel| {
-                            kernel.hints.num_warps = config.num_warps;
-                            kernel.hints.num_stages = config.num_stages;
-                            kernel
-                        },
+                    with_hints(
+                        attention_forward_fp8::<T, Unchanged>::stage(features, Unchanged, config),
+                        config.num_warps,
+                        config.num_stages,
                     )
                 };
                 variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
@@ -330,12 +328,10 @@ fn scored_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, varian
             let config = ForwardConfig::choose_scored(128, 64, head_dim, value_dim, bytes, device);
             for features in each {
                 let stage = move || {
-                    attention_forward_scored::<T, Unchanged>::stage(features, Unchanged, config).map(
-                        |mut kernel| {
-                            kernel.hints.num_warps = config.num_warps;
-                            kernel.hints.num_stages = config.num_stages;
-                            kernel
-                        },
+                    with_hints(
+                        attention_forward_scored::<T, Unchanged>::stage(features, Unchanged, config),
+                        config.num_warps,
+                        config.num_stages,
                     )
                 };
                 variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
@@ -352,11 +348,11 @@ fn hopper_variants_of<T: Float + DotInto<f32>>(types: &str, variants: &mut Vec<V
             let config = ForwardConfig::hopper(queries, head_dim, value_dim, causal);
             let given = Given { causal, lse, ..Given::default() };
             variants.push(Variant::new(types, (config, given), move || {
-                attention_forward_hopper::<T>::stage(given, config).map(|mut kernel| {
-                    kernel.hints.num_warps = config.num_warps;
-                    kernel.hints.num_stages = config.num_stages;
-                    kernel
-                })
+                with_hints(
+                    attention_forward_hopper::<T>::stage(given, config),
+                    config.num_warps,
+                    config.num_stages,
+                )
             }));
         }
     }
@@ -372,11 +368,11 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mu
             let given = if host_only { &given[..1] } else { &given[..] };
             variants.extend(given.iter().map(|&given| {
                 let stage = move || {
-                    attention_forward::<T>::stage(given, config).map(|mut kernel| {
-                        kernel.hints.num_warps = config.num_warps;
-                        kernel.hints.num_stages = config.num_stages;
-                        kernel
-                    })
+                    with_hints(
+                        attention_forward::<T>::stage(given, config),
+                        config.num_warps,
+                        config.num_stages,
+                    )
                 };
                 Variant::new(types, (config, given), stage).host_only(host_only)
             }));
