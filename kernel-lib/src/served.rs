@@ -12,6 +12,7 @@ use std::error::Error;
 use tegula::prelude::*;
 use tegula::runtime::{self, Device, Tensor};
 
+use crate::attention::decode::config::{DecodeConfig, DecodeShape};
 use crate::attention::{
     Cache, Cached, DecodeOptions, DecodeWorkspace, ForwardOptions, Inputs, Outputs, Packed, Window, decode,
     decode_cache, forward, kv_append,
@@ -352,22 +353,26 @@ impl All {
             for queries in [1, 2, 4, 8] {
                 let shape = format!("queries={queries}, heads={heads}/{kv_heads}, head_dim={dim}");
                 self.add("attention_decode", "bf16", shape.clone(), move |device| {
-                    // Split and not; a cache below 2 GB and one above.
-                    for (batch, keys) in [(1, 4096), (128, 1024), (128, 65536), (1, 1 << 20)] {
+                    // Split and not, with one program a multiprocessor and with two; a cache below 2 GB and one above.
+                    let alone = one_each([heads, kv_heads, dim], queries);
+                    for (batch, keys, splits) in [
+                        (1, 4096, None),
+                        (alone, 1024, Some(1)),
+                        (alone, 1024, Some(2)),
+                        (128, 1024, None),
+                        (1, 1 << 20, None),
+                        (alone, 1 << 19, Some(1)),
+                        (alone, 1 << 19, Some(2)),
+                        (128, 65536, None),
+                    ] {
                         let q = tensor::<bf16>(device, &[batch, queries, heads, dim])?;
                         let mut out = tensor::<bf16>(device, &[batch, queries, heads, dim])?;
                         let cache = tensor::<bf16>(device, &[batch, keys, kv_heads, dim])?;
                         let lengths = tensor::<i32>(device, &[batch])?;
                         let (inputs, outputs) = (Inputs::new(&q, &cache, &cache), Outputs::new(&mut out));
                         let mut workspace = DecodeWorkspace::new();
-                        decode(
-                            inputs,
-                            &lengths,
-                            outputs,
-                            &DecodeOptions::default(),
-                            &mut workspace,
-                            &device.stream(),
-                        )?;
+                        let options = DecodeOptions { splits, ..DecodeOptions::default() };
+                        decode(inputs, &lengths, outputs, &options, &mut workspace, &device.stream())?;
                     }
                     Ok(())
                 });
@@ -389,8 +394,18 @@ impl All {
         let shape =
             format!("queries={queries}, heads={heads}/{kv_heads}, head_dim={dim}, pages of {pages:?}");
         self.add("attention_decode_cache", types, shape, move |device| {
-            for (&page, (batch, keys)) in
-                pages.iter().flat_map(|page| [(1, 8192), (128, 1024), (128, 65536)].map(|of| (page, of)))
+            let alone = one_each([heads, kv_heads, dim], queries);
+            let shapes = [
+                (1, 8192, None),
+                (alone, 1024, Some(1)),
+                (alone, 1024, Some(2)),
+                (128, 1024, None),
+                (alone, 1 << 19, Some(1)),
+                (alone, 1 << 19, Some(2)),
+                (128, 65536, None),
+            ];
+            for (&page, (batch, keys, splits)) in
+                pages.iter().flat_map(|page| shapes.map(|shape| (page, shape)))
             {
                 let q = tensor::<bf16>(device, &[batch, queries, heads, dim])?;
                 let mut out = tensor::<bf16>(device, &[batch, queries, heads, dim])?;
@@ -406,7 +421,7 @@ impl All {
                     cache,
                     &lengths,
                     Outputs::new(&mut out),
-                    &DecodeOptions::default(),
+                    &DecodeOptions { splits, ..DecodeOptions::default() },
                     &mut workspace,
                     &device.stream(),
                 )?;
@@ -458,6 +473,15 @@ impl All {
             }
         }
     }
+}
+
+/// So many sequences that each multiprocessor of an H200 has at most one program of decode, and two if keys are split in two.
+fn one_each([heads, kv_heads, dim]: [usize; 3], queries: usize) -> usize {
+    let group = heads / kv_heads;
+    let shape = DecodeShape { queries, group, keys: 1024, head_dim: dim, value_dim: dim, bytes: 2 };
+    let DeviceClass::Gpu { multiprocessors, .. } = DeviceClass::H200 else { unreachable!("a GPU") };
+    let config = DecodeConfig::choose(shape, DeviceClass::H200);
+    multiprocessors as usize / config.programs(kv_heads, group)
 }
 
 /// Attention of two sequences.

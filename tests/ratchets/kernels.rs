@@ -106,6 +106,8 @@ fn chosen() -> Vec<Chosen> {
         let shape = DecodeShape { queries: 1, group: 3, keys: 4096, head_dim, value_dim: head_dim, bytes: 2 };
         add("attention_decode", "bf16", &DecodeConfig::choose(shape, GPU), &what);
         add("attention_decode", "bf16, split", &DecodeConfig::choose(shape, GPU), &what);
+        let alone = DecodeConfig::choose(shape, GPU).for_programs(1, shape, GPU);
+        add("attention_decode", "bf16, split", &alone, &format!("{what}, one a multiprocessor"));
         add("attention_append", "bf16", &AppendConfig::choose(1, 8, head_dim, head_dim, GPU), &what);
         add("attention_merge", "f32, bf16", &MergeConfig::choose(8, head_dim, GPU), &what);
         let config = BackwardConfig::choose(4096, 4096, head_dim, head_dim, 2, GPU);

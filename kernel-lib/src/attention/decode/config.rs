@@ -47,6 +47,10 @@ pub struct MergeTile {
 /// The fewest keys of a step.
 const LEAST_KEYS: usize = 16;
 
+/// Depth of the pipeline, where a multiprocessor has two programs, and where it has one: what is on its way from memory to a multiprocessor is then the same, or more.
+const STAGES: u32 = 2;
+const STAGES_ALONE: u32 = 4;
+
 /// What a config is chosen by.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeShape {
@@ -98,9 +102,19 @@ impl DecodeConfig {
                 // With more rows than that, each warp has rows of its own, and all of a step's keys for them.
                 let rows = block_queries * block_group;
                 let block_kv = (((8 << 10) / widest) * TENSOR_ROWS / rows).clamp(32, 128);
-                DecodeConfig { block_group, block_kv, num_warps: 4, num_stages: 3, ..config }
+                DecodeConfig { block_group, block_kv, num_warps: 4, num_stages: STAGES, ..config }
             }
         }
+    }
+
+    /// The same for a launch of so many programs: where none shares its multiprocessor, with a pipeline twice as deep, if there is shared memory for it.
+    pub fn for_programs(self, programs: usize, shape: DecodeShape, device: DeviceClass) -> DecodeConfig {
+        let DeviceClass::Gpu { multiprocessors, .. } = device else { return self };
+        let deeper = DecodeConfig { num_stages: STAGES_ALONE, ..self };
+        let alone = programs <= multiprocessors as usize;
+        // What has another depth does not copy keys to shared memory ahead, or was asked for as it is.
+        let deepens = alone && self.num_stages == STAGES && deeper.check_shared(shape, device).is_ok();
+        if deepens { deeper } else { self }
     }
 
     /// The same for a cache of another element type, whose keys and values go through registers, a step ahead, instead of a pipeline in shared memory.
@@ -132,7 +146,7 @@ impl DecodeConfig {
         if block_queries < shape.queries {
             return Err(format!("a block of {block_queries} queries, but there are {}", shape.queries));
         }
-        let DeviceClass::Gpu { compute, .. } = device else {
+        let DeviceClass::Gpu { .. } = device else {
             return if splits == 1 { Ok(()) } else { Err("splits on the host".to_owned()) };
         };
         let rows = block_queries * block_group;
@@ -148,7 +162,19 @@ impl DecodeConfig {
         {
             return Err(format!("{splits} splits of {} keys, {block_kv} at a time", shape.keys));
         }
-        let needed = shape.bytes * num_stages as usize * block_kv * (tile.0 + tile.1);
+        self.check_shared(shape, device)?;
+        let held = rows.max(TENSOR_ROWS) * (block_kv + tile.1) / (32 * num_warps as usize);
+        if held > 192 {
+            return Err(format!("{held} sums and scores a thread, but there are registers for 192"));
+        }
+        Ok(())
+    }
+
+    /// Is there shared memory for the pipeline?
+    fn check_shared(&self, shape: DecodeShape, device: DeviceClass) -> Result<(), String> {
+        let DeviceClass::Gpu { compute, .. } = device else { return Ok(()) };
+        let row = self.head_dim + self.value_dim;
+        let needed = shape.bytes * self.num_stages as usize * self.block_kv * row;
         let most = match compute {
             80 => 163 << 10,
             90 | 100 => 227 << 10,
@@ -156,10 +182,6 @@ impl DecodeConfig {
         };
         if needed > most {
             return Err(format!("{needed} bytes of shared memory, but a CTA can have {most}"));
-        }
-        let held = rows.max(TENSOR_ROWS) * (block_kv + tile.1) / (32 * num_warps as usize);
-        if held > 192 {
-            return Err(format!("{held} sums and scores a thread, but there are registers for 192"));
         }
         Ok(())
     }
@@ -173,7 +195,7 @@ impl DecodeConfig {
         let chosen = DecodeConfig::choose(shape, device);
         let programs = sequences * shape.group.div_ceil(chosen.block_group);
         let splits = chosen.splits(programs, shape, device);
-        let mut legal = vec![(chosen, splits)];
+        let mut legal = vec![(chosen.for_programs(programs * splits, shape, device), splits)];
         let several = [splits / 2, splits, splits + splits / 2, 2 * splits, 1, 2, 4, 8, 16, 32, 64];
         for block_kv in [32, 64, 128] {
             for (num_warps, num_stages) in [2, 4, 8].iter().flat_map(|&w| [2, 3, 4].map(|s| (w, s))) {
@@ -205,11 +227,14 @@ impl DecodeConfig {
             {
                 for keys in [1, 128, 512, 4096] {
                     let shape = DecodeShape { queries, group, keys, head_dim, value_dim, bytes };
-                    space.push(DecodeConfig::choose(shape, device));
+                    let config = DecodeConfig::choose(shape, device);
+                    space.extend([config, config.for_programs(1, shape, device)]);
                 }
             }
         }
-        space.sort_by_key(|c| (c.head_dim, c.value_dim, c.block_queries, c.block_group, c.block_kv));
+        space.sort_by_key(|c| {
+            (c.head_dim, c.value_dim, c.block_queries, c.block_group, c.block_kv, c.num_stages)
+        });
         space.dedup();
         space
     }
@@ -226,44 +251,49 @@ fn resident(device: DeviceClass) -> usize {
 
 /// The most programs that splits make, in times that the device has room for.
 const MOST_WAVES: usize = 8;
-/// Bytes in a microsecond that an H200's memory gives to many programs, and to one.
-const MEMORY_RATE: f64 = 4.6e6;
-const OWN_RATE: f64 = 60e3;
-/// Microseconds until a program's first keys are there.
-const START: f64 = 1.5;
-/// Microseconds from the last key to partial results of all splits being there, and for each tile of them that is merged.
-const ARRIVAL: f64 = 0.8;
-const MERGE_STEP: f64 = 0.5;
+/// Bytes in a microsecond that an H200's memory gives to many programs.
+const MEMORY_RATE: f64 = 4.5e6;
+/// Elements of keys and values that a program takes in in a microsecond, with [`STAGES`].
+const OWN_RATE: f64 = 25e3;
+/// Microseconds until a program's first keys are there, and until it ends after its last.
+const START: f64 = 2.5;
+/// Microseconds from the last key to partial results of all splits being there, and for each of them to be merged.
+const ARRIVAL: f64 = 1.4;
+const MERGE_STEP: f64 = 0.06;
 
 impl DecodeConfig {
     /// Into how many parts the keys of a sequence are split, for so many programs without splits: what takes the least time by a model of it. 1 on the host, whose threads
     /// read from one memory.
     ///
-    /// Programs come in waves of as many as there is room for. Bytes of a wave take the longer, the fewer programs it has to ask for them; and what is split has to be
-    /// merged. Looked at are those numbers that fill waves.
+    /// Programs come in waves of as many as there is room for. A wave takes in what its programs can, as far as memory gives that much; one with a multiprocessor for each program, and
+    /// [a deeper pipeline](Self::for_programs), as much as one with twice as many. What is split has to be merged. Looked at are those numbers of splits that fill
+    /// multiprocessors evenly. Numbers are fitted to sweeps on an H200 (`gpu-bench --decode-space`): 8 … 2048 programs, 1024 … 65 536 keys. At the optimum of each of these the time is
+    /// off by 8 % on average, and the number of splits that is chosen costs 2 % at most, by the model.
     pub fn splits(&self, programs: usize, shape: DecodeShape, device: DeviceClass) -> usize {
-        let resident = match device {
-            DeviceClass::Gpu { .. } if programs > 0 => resident(device),
+        let multiprocessors = match device {
+            DeviceClass::Gpu { multiprocessors, .. } if programs > 0 => multiprocessors as usize,
             _ => return 1,
         };
+        let resident = resident(device);
         let steps = shape.keys.div_ceil(self.block_kv);
         let most = most_splits(programs, shape.keys, device).min(steps).max(1);
-        let step_bytes = (self.block_kv * shape.bytes * (shape.head_dim + shape.value_dim)) as f64;
-        let wave = |programs: usize, bytes: f64| {
-            let asked = programs as f64 * OWN_RATE / MEMORY_RATE;
-            programs as f64 * bytes / (MEMORY_RATE * asked / (1.0 + asked * asked).sqrt())
+        let elements = (self.block_kv * (shape.head_dim + shape.value_dim)) as f64;
+        let wave = |programs: usize, steps: usize, rate: f64| {
+            let asked = (programs * shape.bytes) as f64 * rate / MEMORY_RATE;
+            let given = asked / (1.0 + asked * asked).sqrt() * MEMORY_RATE;
+            (programs * steps * shape.bytes) as f64 * elements / given
         };
         let time = |splits: usize| {
-            let bytes = steps.div_ceil(splits) as f64 * step_bytes;
-            let (waves, rest) = (programs * splits / resident, programs * splits % resident);
-            let last = if rest > 0 { wave(rest, bytes) } else { 0.0 };
-            let states = self.merge_tile(shape.group).states;
-            let merge = if splits > 1 { ARRIVAL + MERGE_STEP * splits.div_ceil(states) as f64 } else { 0.0 };
-            START + waves as f64 * wave(resident, bytes) + last + merge
+            let (all, steps) = (programs * splits, steps.div_ceil(splits));
+            let depth = self.for_programs(all, shape, device).num_stages / self.num_stages;
+            let (waves, rest) = (all / resident, all % resident);
+            let last = if rest > 0 { wave(rest, steps, f64::from(depth) * OWN_RATE) } else { 0.0 };
+            let merge = if splits > 1 { ARRIVAL + MERGE_STEP * splits as f64 } else { 0.0 };
+            START + waves as f64 * wave(resident, steps, OWN_RATE) + last + merge
         };
         let mut best = (1, time(1));
-        for filled in 1..=MOST_WAVES {
-            let splits = (filled * resident / programs).clamp(1, most);
+        for filled in 1..=MOST_WAVES * resident / multiprocessors {
+            let splits = (filled * multiprocessors / programs).clamp(1, most);
             let took = time(splits);
             if took < best.1 {
                 best = (splits, took);

@@ -140,6 +140,8 @@ impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
         let splits = options.splits.or(tuned.map(|t| t.splits));
         let read = DecodeShape { bytes: size_of::<E::Storage>(), ..shape };
         let splits = splits.unwrap_or_else(|| config.splits(programs, read, class));
+        let asked = options.config.is_some() || tuned.is_some();
+        let config = if asked { config } else { config.for_programs(programs * splits, shape, class) };
         let merge = (splits > 1).then(|| config.merge_tile(shape.group));
         let Outputs { out, lse } = outputs;
         let features = Features {

@@ -147,7 +147,9 @@ fn splits_by_the_number_of_programs() {
     };
     assert_eq!(splits(3, 128), 1, "short");
     assert_eq!(splits(256, 8192), 1, "enough programs");
-    assert_eq!(splits(64, 8192), 4, "4 × 64 programs for two on each of 132 multiprocessors");
+    assert_eq!(splits(64, 8192), 2, "2 × 64 programs, one on each of 132 multiprocessors");
+    assert_eq!(splits(32, 8192), 4, "one on each, too");
+    assert_eq!(splits(24, 8192), 5, "nearly one on each, with deeper pipelines, rather than 11");
     assert_eq!(splits(8, 1024), 16, "as many as there are steps");
     assert_eq!(splits(0, 8192), 1, "no programs");
     let host = DeviceClass::Host { threads: 2 };
@@ -162,6 +164,28 @@ fn splits_by_the_number_of_programs() {
             }
         }
     }
+}
+
+/// The pipeline is deeper where a multiprocessor has one program only, and has shared memory for that.
+#[test]
+fn a_program_alone_on_its_multiprocessor_reads_further_ahead() {
+    let shape = DecodeShape { queries: 1, group: 4, keys: 4096, head_dim: 128, value_dim: 128, bytes: 2 };
+    let stages = |programs, shape, device| {
+        let config = DecodeConfig::choose(shape, device).for_programs(programs, shape, device);
+        config.check(shape, 1, device).unwrap();
+        config.num_stages
+    };
+    assert_eq!([1, 132, 133, 264].map(|n| stages(n, shape, DeviceClass::H200)), [4, 4, 2, 2]);
+    assert_eq!([108, 109].map(|n| stages(n, shape, DeviceClass::A100)), [4, 2]);
+    let small = DeviceClass::Gpu { multiprocessors: 100, compute: 89 };
+    assert_eq!([1, 200].map(|n| stages(n, shape, small)), [2, 2], "99 KB are too few");
+    let single = DecodeShape { bytes: 4, ..shape };
+    assert_eq!(stages(1, single, DeviceClass::H200), 1, "f32 is loaded as it is needed");
+    let host = DeviceClass::Host { threads: 2 };
+    assert_eq!(stages(1, single, host), 1);
+    // What a caller asks for stays as it is.
+    let asked = DecodeConfig { num_stages: 3, ..DecodeConfig::choose(shape, DeviceClass::H200) };
+    assert_eq!(asked.for_programs(1, shape, DeviceClass::H200), asked);
 }
 
 #[test]
