@@ -267,8 +267,7 @@ impl DecodeConfig {
     ///
     /// Programs come in waves of as many as there is room for. A wave takes in what its programs can, as far as memory gives that much; one with a multiprocessor for each program, and
     /// [a deeper pipeline](Self::for_programs), as much as one with twice as many. What is split has to be merged. Looked at are those numbers of splits that fill
-    /// multiprocessors evenly. Numbers are fitted to sweeps on an H200 (`gpu-bench --decode-space`): 8 … 2048 programs, 1024 … 65 536 keys. At the optimum of each of these the time is
-    /// off by 8 % on average, and the number of splits that is chosen costs 2 % at most, by the model.
+    /// multiprocessors evenly. Numbers are fitted to sweeps on an H200: 8 … 2048 programs, 1024 … 65 536 keys. The model's time of the fastest config of each is off by 8 % on average.
     pub fn splits(&self, programs: usize, shape: DecodeShape, device: DeviceClass) -> usize {
         let multiprocessors = match device {
             DeviceClass::Gpu { multiprocessors, .. } if programs > 0 => multiprocessors as usize,
@@ -385,6 +384,10 @@ fn cache_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variant
                     )
                 };
                 variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
+            }
+            // What goes through registers has no pipeline that could be deeper.
+            if config.num_stages == STAGES_ALONE {
+                continue;
             }
             let config = config.converting();
             let contiguous = Features { scaled: true, lse: true, ..Features::default() };
