@@ -110,6 +110,7 @@ pub fn all_kernels() -> Vec<Entry> {
         crate::add_rms_norm::config::entry(),
         crate::argmax::config::entry(),
         crate::attention::append::config::entry(),
+        crate::attention::append::config::rotary_entry(),
         crate::attention::decode::config::cache_entry(),
         crate::attention::decode::config::entry(),
         crate::attention::forward::config::entry(),

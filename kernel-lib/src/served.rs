@@ -14,8 +14,9 @@ use tegula::runtime::{self, Device, Tensor};
 
 use crate::attention::decode::config::{DecodeConfig, DecodeShape};
 use crate::attention::{
-    Cache, Cached, DecodeOptions, DecodeWorkspace, ForwardOptions, Inputs, Outputs, Packed, Window, decode,
-    decode_cache, forward, kv_append,
+    AttnMask, Cache, Cached, DecodeOptions, DecodeWorkspace, ForwardOptions, Inputs, Outputs, Packed, Rotary,
+    SdpaOptions, Window, decode, decode_cache, forward, kv_append, kv_append_rotary,
+    scaled_dot_product_attention,
 };
 use crate::gemm::config::{Config, Form, Problem, served as layers};
 use crate::gemm::{Activate, Class, Factor, Rounded, Workspace, gemm_gated, gemm_in, gemm_split};
@@ -56,6 +57,8 @@ pub fn calls() -> Vec<Served> {
     all.rows();
     all.attention();
     all.decode();
+    all.turned();
+    all.torch();
     all.quantized();
     all.0
 }
@@ -428,6 +431,88 @@ impl All {
             }
             Ok(())
         });
+    }
+
+    /// Decoding with queries and keys that are turned where they are read and written.
+    fn turned(&mut self) {
+        for ([heads, kv_heads, dim], pairing) in
+            HEADS.iter().flat_map(|&heads| [Pairing::Half, Pairing::Interleaved].map(|p| (heads, p)))
+        {
+            let shape = format!("heads={heads}/{kv_heads}, head_dim={dim}, {pairing:?}").to_lowercase();
+            self.add("attention_append_rotary", "bf16", shape.clone(), move |device| {
+                let frequencies = tensor::<f32>(device, &[dim / 2])?;
+                let rotary = Rotary::new(&frequencies, pairing);
+                for (tokens, capacity) in [1, 512].iter().flat_map(|&t| [4096, 1 << 20].map(|c| (t, c))) {
+                    let new = tensor::<bf16>(device, &[2, tokens, kv_heads, dim])?;
+                    let positions = tensor::<i32>(device, &[2])?;
+                    let own = || tensor::<bf16>(device, &[2, capacity, kv_heads, dim]);
+                    let (mut k, mut v) = (own()?, own()?);
+                    kv_append_rotary(&new, &new, &positions, rotary, &mut k, &mut v, &device.stream())?;
+                }
+                Ok(())
+            });
+            self.add("attention_decode_cache", "bf16, rotary", shape, move |device| {
+                let frequencies = tensor::<f32>(device, &[dim / 2])?;
+                let rotary = Some(Rotary::new(&frequencies, pairing));
+                let alone = one_each([heads, kv_heads, dim], 1);
+                for (batch, keys, splits) in [
+                    (1, 4096, None),
+                    (alone, 1024, Some(1)),
+                    (alone, 1024, Some(2)),
+                    (128, 1024, None),
+                    (alone, 1 << 19, Some(1)),
+                    (alone, 1 << 19, Some(2)),
+                    (128, 65536, None),
+                ] {
+                    let q = tensor::<bf16>(device, &[batch, 1, heads, dim])?;
+                    let mut out = tensor::<bf16>(device, &[batch, 1, heads, dim])?;
+                    let cache = tensor::<bf16>(device, &[batch, keys, kv_heads, dim])?;
+                    let lengths = tensor::<i32>(device, &[batch])?;
+                    let (inputs, outputs) = (Inputs::new(&q, &cache, &cache), Outputs::new(&mut out));
+                    let options = DecodeOptions { splits, rotary, ..DecodeOptions::default() };
+                    decode(
+                        inputs,
+                        &lengths,
+                        outputs,
+                        &options,
+                        &mut DecodeWorkspace::new(),
+                        &device.stream(),
+                    )?;
+                }
+                Ok(())
+            });
+        }
+    }
+
+    /// What programs that come from PyTorch ask for.
+    fn torch(&mut self) {
+        for [heads, kv_heads, dim] in [[32, 8, 128], [64, 8, 64], [16, 16, 128]] {
+            let shape = format!("heads={heads}/{kv_heads}, head_dim={dim}");
+            self.add("scaled_dot_product_attention", "bf16", shape, move |device| {
+                let causal = SdpaOptions { is_causal: true, enable_gqa: true, ..SdpaOptions::default() };
+                let last = SdpaOptions {
+                    attn_mask: Some(AttnMask::CausalLowerRight),
+                    enable_gqa: true,
+                    ..SdpaOptions::default()
+                };
+                let all = SdpaOptions { enable_gqa: true, ..SdpaOptions::default() };
+                let alone = one_each([heads, kv_heads, dim], 1);
+                let prefill = [causal, all].map(|options| (2, 4096, 4096, options));
+                let decoding =
+                    [(1, 4096), (alone, 1024), (128, 1024)].map(|(batch, keys)| (batch, 1, keys, all));
+                let speculation = [last, all].map(|options| (1, 4, 4096, options));
+                for (batch, queries, keys, options) in prefill.into_iter().chain(decoding).chain(speculation)
+                {
+                    let q = tensor::<bf16>(device, &[batch, heads, queries, dim])?;
+                    let mut out = tensor::<bf16>(device, &[batch, heads, queries, dim])?;
+                    let k = tensor::<bf16>(device, &[batch, kv_heads, keys, dim])?;
+                    let (outputs, mut workspace) = (Outputs::new(&mut out), DecodeWorkspace::new());
+                    let stream = device.stream();
+                    scaled_dot_product_attention(&q, &k, &k, outputs, &options, &mut workspace, &stream)?;
+                }
+                Ok(())
+            });
+        }
     }
 
     /// Weights of GGUF files: of SmolLM2-135M, whose layers are small, and of Llama-3-8B.

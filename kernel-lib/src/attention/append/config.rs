@@ -2,10 +2,11 @@
 
 use tegula::prelude::{Float, bf16, f16};
 
-use super::kernel::attention_append;
+use super::kernel::{attention_append, attention_append_rotary};
 use crate::DeviceClass;
 use crate::attention::shape::padded;
 use crate::registry::{Entry, Variant, with_warps};
+use crate::rotary::Pairing;
 
 /// How the work is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +62,26 @@ impl AppendConfig {
         space.sort_by_key(|c| (c.num_warps, c.head_dim, c.value_dim, c.block_tokens, c.block_heads));
         space.dedup();
         space
+    }
+}
+
+/// What the registry lists of keys that are turned.
+pub fn rotary_entry() -> Entry {
+    let mut variants = Vec::new();
+    rotary_variants_of::<f32>("f32", &mut variants);
+    rotary_variants_of::<f16>("f16", &mut variants);
+    rotary_variants_of::<bf16>("bf16", &mut variants);
+    Entry { name: "attention_append_rotary", variants }
+}
+
+fn rotary_variants_of<T: Float>(types: &str, variants: &mut Vec<Variant>) {
+    for config in AppendConfig::space() {
+        for pairing in [Pairing::Half, Pairing::Interleaved] {
+            let stage =
+                move || with_warps(attention_append_rotary::<T>::stage(pairing, config), config.num_warps);
+            let variant = Variant::new(types, (config, pairing), stage);
+            variants.push(variant.host_only(config.num_warps == 1));
+        }
     }
 }
 

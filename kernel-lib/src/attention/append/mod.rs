@@ -11,6 +11,7 @@ use crate::check::Check;
 use crate::{Activation, DeviceClass, Error};
 use config::AppendConfig;
 
+use super::rotary::Rotary;
 use super::shape::MAX_HEAD_DIM;
 
 /// Where each sequence's new tokens begin, `[batch]`.
@@ -65,8 +66,39 @@ pub fn kv_append<'a, T: Activation>(
     v_cache: impl Into<TensorViewMut<'a, T>>,
     stream: &Stream,
 ) -> Result<(), Error> {
-    let (k, v, k_cache, v_cache) = (k.into(), v.into(), k_cache.into(), v_cache.into());
     let check = Check::of("attention::kv_append");
+    append(&check, k.into(), v.into(), positions.into(), None, k_cache.into(), v_cache.into(), stream)
+}
+
+/// [`kv_append`] with keys turned by their positions, `positions[b] + i`, on their way: what [`rotary`](fn@crate::rotary()) and then [`kv_append`] would write, in one launch.
+///
+/// # Errors
+/// Those of [`kv_append`], and more frequencies than a head has pairs.
+pub fn kv_append_rotary<'a, T: Activation>(
+    k: impl Into<TensorView<'a, T>>,
+    v: impl Into<TensorView<'a, T>>,
+    positions: impl Into<Positions<'a>>,
+    rotary: Rotary<'_>,
+    k_cache: impl Into<TensorViewMut<'a, T>>,
+    v_cache: impl Into<TensorViewMut<'a, T>>,
+    stream: &Stream,
+) -> Result<(), Error> {
+    let check = Check::of("attention::kv_append_rotary");
+    let rotary = Some(rotary);
+    append(&check, k.into(), v.into(), positions.into(), rotary, k_cache.into(), v_cache.into(), stream)
+}
+
+#[expect(clippy::too_many_arguments, reason = "what the functions above take")]
+fn append<T: Activation>(
+    check: &Check,
+    k: TensorView<'_, T>,
+    v: TensorView<'_, T>,
+    positions: Positions<'_>,
+    rotary: Option<Rotary<'_>>,
+    k_cache: TensorViewMut<'_, T>,
+    v_cache: TensorViewMut<'_, T>,
+    stream: &Stream,
+) -> Result<(), Error> {
     let [batch, tokens, heads, head_dim] =
         check.rank("k", k.shape(), ["batch", "tokens", "kv_heads", "head_dim"])?;
     let [.., value_dim] = check.rank("v", v.shape(), ["batch", "tokens", "kv_heads", "value_dim"])?;
@@ -88,10 +120,12 @@ pub fn kv_append<'a, T: Activation>(
             return Err(check.refuse(argument, problem, ""));
         }
     }
-    let positions = positions.into();
+    if let Some(rotary) = &rotary {
+        rotary.check(check, head_dim)?;
+    }
     let found = match &positions {
         Positions::Host(positions) => {
-            check_positions(&check, positions, tokens, capacity)?;
+            check_positions(check, positions, tokens, capacity)?;
             [positions.len()]
         }
         Positions::Device(positions) => check.rank("positions", positions.shape(), ["batch"])?,
@@ -110,9 +144,19 @@ pub fn kv_append<'a, T: Activation>(
             copied.view()
         }
     };
-    let launch = kernel::attention_append::<T>(k, v, positions, k_cache, v_cache, config);
     let grid = heads.div_ceil(config.block_heads) * tokens.div_ceil(config.block_tokens) * batch;
-    check.launched(launch.num_warps(config.num_warps).grid(grid).launch(stream))
+    check.launched(match rotary {
+        None => {
+            let launch = kernel::attention_append::<T>(k, v, positions, k_cache, v_cache, config);
+            launch.num_warps(config.num_warps).grid(grid).launch(stream)
+        }
+        Some(Rotary { inv_freq, pairing }) => {
+            kernel::attention_append_rotary::<T>(k, v, positions, inv_freq, k_cache, v_cache, pairing, config)
+                .num_warps(config.num_warps)
+                .grid(grid)
+                .launch(stream)
+        }
+    })
 }
 
 fn check_positions(check: &Check, positions: &[i32], tokens: usize, capacity: usize) -> Result<(), Error> {

@@ -6,6 +6,7 @@ use super::kernel::{Features, attention_decode, attention_decode_cache};
 use crate::DeviceClass;
 use crate::attention::shape::padded;
 use crate::registry::{Entry, Variant, with_hints};
+use crate::rotary::Pairing;
 
 /// How the work is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -348,7 +349,7 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mu
                 // As many heads as the block has: of a group of as many, or of more.
                 let merge = split.then(|| config.merge_tile(config.block_group));
                 with_hints(
-                    attention_decode::<T, T>::stage(true, merge, config),
+                    attention_decode::<T, T, T>::stage(true, merge, config),
                     config.num_warps,
                     config.num_stages,
                 )
@@ -370,15 +371,27 @@ fn cache_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variant
         softcap: true,
         alibi: true,
         sinks: true,
+        rotary: Some(Pairing::Half),
         ..paged(16)
     };
+    let of_torch = |full| Features { whole: true, full, ..Features::default() };
+    let turned = |pairing| Features { rotary: Some(pairing), ..paged(16) };
     for (device, host_only) in DEVICES {
         for config in DecodeConfig::space(bytes, device) {
-            for features in [paged(16), paged(64), paged(128), all] {
+            let of_config = [
+                paged(16),
+                paged(64),
+                paged(128),
+                all,
+                turned(Pairing::Interleaved),
+                of_torch(false),
+                of_torch(true),
+            ];
+            for features in of_config {
                 let stage = move || {
                     let merge = (!host_only).then(|| config.merge_tile(config.block_group));
                     with_hints(
-                        attention_decode_cache::<T, T>::stage(features, merge, config),
+                        attention_decode_cache::<T, T, T>::stage(features, merge, config),
                         config.num_warps,
                         config.num_stages,
                     )
@@ -395,7 +408,7 @@ fn cache_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variant
                 let stage = move || {
                     let merge = (!host_only).then(|| config.merge_tile(config.block_group));
                     with_hints(
-                        attention_decode_cache::<T, f8e4m3>::stage(features, merge, config),
+                        attention_decode_cache::<T, f8e4m3, T>::stage(features, merge, config),
                         config.num_warps,
                         config.num_stages,
                     )

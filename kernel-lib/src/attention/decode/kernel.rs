@@ -15,7 +15,9 @@ use super::cache::{Keys, Pages};
 use super::config::{DecodeConfig, MergeTile};
 use super::state::{Partial, Split};
 use crate::attention::matrix::{narrowed, narrowed_mut, of_sequence};
+use crate::attention::rotary::turned;
 use crate::attention::softmax::log2_scale;
+use crate::rotary::Pairing;
 
 /// The attention of `s_q` queries, the last of each sequence, to all of its keys.
 ///
@@ -23,12 +25,12 @@ use crate::attention::softmax::log2_scale;
 /// One program a split, block of a group's heads, KV head and sequence, in this order; one split unless there is a `merge`. Then, partials: `[b, splits, s_q, h, d_v]`;
 /// stats, which are maxima and sums: `[2, b, splits, s_q, h]`; arrivals: a number for each program but for splits, zeros, and zeros again afterwards.
 #[kernel]
-pub fn attention_decode<T: Float + DotInto<f32>, E: Element>(
+pub fn attention_decode<T: Float + DotInto<f32>, E: Element, O: Float>(
     q: View<T, 4>,
     k: View<E, 4>,
     v: View<E, 4>,
     kv_len: View<i32, 1>,
-    out: ViewMut<T, 4>,
+    out: ViewMut<O, 4>,
     lse: ViewMut<f32, 3>,
     partials: ViewMut<f32, 5>,
     stats: ViewMut<f32, 5>,
@@ -50,6 +52,12 @@ pub struct Features {
     pub page_size: Option<usize>,
     /// Check entries of the page table.
     pub checked: bool,
+    /// Every sequence has as many keys as there is room for: there is no `kv_len`.
+    pub whole: bool,
+    /// Every query sees all keys, also those behind its position.
+    pub full: bool,
+    /// Queries are turned by their positions, by `inv_freq`.
+    pub rotary: Option<Pairing>,
     /// Keys and values are to be multiplied by `k_scale` and `v_scale`.
     pub scaled: bool,
     /// Keys far behind a query's position are not seen: `left`.
@@ -64,11 +72,11 @@ pub struct Features {
     pub lse: bool,
 }
 
-/// [`attention_decode`](attention_decode()) over a cache on pages, or with scales, and with what changes scores.
+/// [`attention_decode`](attention_decode()) over a cache on pages, or with scales, and with what changes queries and scores.
 ///
-/// pages: `[b, pages of a sequence]`; k_scale, v_scale: `[b, h_kv]`; slopes: `[b, h]`; sinks: `[h]`.
+/// pages: `[b, pages of a sequence]`; k_scale, v_scale: `[b, h_kv]`; slopes: `[b, h]`; sinks: `[h]`; inv_freq: `[pairs]`.
 #[kernel]
-pub fn attention_decode_cache<T: Float + DotInto<f32>, E: Element>(
+pub fn attention_decode_cache<T: Float + DotInto<f32>, E: Element, O: Float>(
     q: View<T, 4>,
     k: View<E, 4>,
     v: View<E, 4>,
@@ -78,7 +86,8 @@ pub fn attention_decode_cache<T: Float + DotInto<f32>, E: Element>(
     v_scale: View<f32, 2>,
     slopes: View<f32, 2>,
     sinks: View<f32, 1>,
-    out: ViewMut<T, 4>,
+    inv_freq: View<f32, 1>,
+    out: ViewMut<O, 4>,
     lse: ViewMut<f32, 3>,
     partials: ViewMut<f32, 5>,
     stats: ViewMut<f32, 5>,
@@ -98,6 +107,9 @@ pub fn attention_decode_cache<T: Float + DotInto<f32>, E: Element>(
         softcap: features.softcap.then_some(softcap),
         slopes: features.alibi.then_some(slopes),
         sinks: features.sinks.then_some(sinks),
+        whole: features.whole,
+        full: features.full,
+        rotary: features.rotary.map(|pairing| (inv_freq, pairing)),
     };
     let given = Given { q, k, v, kv_len, scale, extras };
     attend(given, out, features.lse.then_some(lse), merge, (partials, stats, arrivals, splits), config);
@@ -121,6 +133,9 @@ struct Extras {
     softcap: Option<Scalar<f32>>,
     slopes: Option<View<f32, 2>>,
     sinks: Option<View<f32, 1>>,
+    whole: bool,
+    full: bool,
+    rotary: Option<(View<f32, 1>, Pairing)>,
 }
 
 fn converts<E: Element, T: Element>() -> bool {
@@ -131,9 +146,9 @@ fn converts<E: Element, T: Element>() -> bool {
 type Shared = (ViewMut<f32, 5>, ViewMut<f32, 5>, ViewMut<i32, 1>, Scalar<i32>);
 
 #[tile_fn]
-fn attend<T: Float + DotInto<f32>, E: Element>(
+fn attend<T: Float + DotInto<f32>, E: Element, O: Float>(
     given: Given<T, E>,
-    out: ViewMut<T, 4>,
+    out: ViewMut<O, 4>,
     lse: Option<ViewMut<f32, 3>>,
     merge: Option<MergeTile>,
     shared: Shared,
@@ -142,7 +157,7 @@ fn attend<T: Float + DotInto<f32>, E: Element>(
     let (partials, stats, arrivals, splits) = shared;
     let DecodeConfig { block_queries, block_group, block_kv, head_dim, value_dim, .. } = config;
     let Given { q, k, v, kv_len, scale, extras } = given;
-    let Extras { pages, scales, left, softcap, slopes, sinks } = extras;
+    let Extras { pages, scales, left, softcap, slopes, sinks, whole, full, rotary } = extras;
     let rows = block_queries * block_group;
     let queries = q.dim(1).cast::<i32>();
     let kv_heads = k.dim(2).cast::<i32>();
@@ -156,9 +171,10 @@ fn attend<T: Float + DotInto<f32>, E: Element>(
     let (head, heads_end) = (kv_head * group + part * block_group, ((kv_head + 1) * group).cast::<i64>());
 
     let capacity = pages.map_or_else(|| k.dim(1).cast::<i32>(), |pages| pages.capacity(k));
-    let keys = of_sequence(kv_len, batch).clamp(0, capacity);
+    let keys = if whole { capacity } else { of_sequence(kv_len, batch).clamp(0, capacity) };
     // The last key that row r sees, which is of query r / block_group, and the first tile of which any row sees something.
-    let last = keys - queries + arange(0, rows) / block_group;
+    let last =
+        if full { (keys - 1).broadcast_to([rows]) } else { keys - queries + arange(0, rows) / block_group };
     let skipped = match left {
         Some(left) => max(keys - queries - left, 0) / block_kv,
         None => constant(0),
@@ -169,7 +185,14 @@ fn attend<T: Float + DotInto<f32>, E: Element>(
     let end = min(begin + tiles * block_kv, keys);
 
     let q = narrowed(q, 2, heads_end);
-    let qs = q.load([batch, 0, head, 0], [1, block_queries, block_group, head_dim]).reshape([rows, head_dim]);
+    let qs = match rotary {
+        Some((inv_freq, pairing)) => {
+            let shape = [block_queries, block_group, head_dim];
+            turned(q, [batch, constant(0), head], keys - queries, inv_freq, pairing, shape)
+        }
+        None => q.load([batch, 0, head, 0], [1, block_queries, block_group, head_dim]),
+    };
+    let qs = qs.reshape([rows, head_dim]);
     // Numbers of heads, as rows have them.
     let of_rows = |heads: Tile<f32>| {
         heads.reshape([1, block_group]).broadcast_to([block_queries, block_group]).reshape([rows])
@@ -232,7 +255,7 @@ fn attend<T: Float + DotInto<f32>, E: Element>(
     // What is outside these views, of other groups, is neither stored nor loaded.
     let (out, lse) = (narrowed_mut(out, 2, heads_end), lse.map(|lse| narrowed_mut(lse, 1, heads_end)));
     let store = |attended: Partial, heads: usize| {
-        let tile = attended.out().cast::<T>().reshape([1, block_queries, heads, value_dim]);
+        let tile = attended.out().cast::<O>().reshape([1, block_queries, heads, value_dim]);
         out.store([batch, constant(0), head, constant(0)], tile);
         if let Some(lse) = lse {
             let by_head = attended.lse().reshape([block_queries, heads]).trans();

@@ -49,8 +49,25 @@ pub fn decode<'a, T: Activation + DotInto<f32>>(
     let check = Check::of("attention::decode");
     let extents = Extents::check(&check, &inputs, &outputs)?;
     let Inputs { q, k, v } = inputs;
-    let call = Call { q, cache: Cache::new(k, v), page_size: None, kv_len: kv_len.into(), extents };
+    let call =
+        Call { q, cache: Cache::new(k, v), page_size: None, keys: Keys::First(kv_len.into()), extents };
     call.run(&check, outputs, options, workspace, stream)
+}
+
+/// [`decode`] of sequences that have all keys; `full`: each query sees all of them.
+pub(super) fn decode_whole<T: Activation + DotInto<f32>>(
+    check: &Check,
+    inputs: Inputs<'_, T>,
+    full: bool,
+    outputs: Outputs<'_, T>,
+    options: &DecodeOptions<'_>,
+    workspace: &mut DecodeWorkspace,
+    stream: &Stream,
+) -> Result<(), Error> {
+    let extents = Extents::check(check, &inputs, &outputs)?;
+    let Inputs { q, k, v } = inputs;
+    let call = Call { q, cache: Cache::new(k, v), page_size: None, keys: Keys::All { full }, extents };
+    call.run(check, outputs, options, workspace, stream)
 }
 
 /// The attention of the last `queries` tokens of each sequence to all of it, themselves included, causally: query i sees the keys up to `kv_len − queries + i`.
@@ -77,8 +94,16 @@ pub fn decode_cache<'a, T: Activation + DotInto<f32>, E: Cached<T>>(
     let q = q.into();
     let (extents, page_size) = cache.extents(&check, q.shape())?;
     extents.check_outputs(&check, &outputs)?;
-    let call = Call { q, cache, page_size, kv_len: kv_len.into(), extents };
+    let call = Call { q, cache, page_size, keys: Keys::First(kv_len.into()), extents };
     call.run(&check, outputs, options, workspace, stream)
+}
+
+/// Which keys of a cache are seen.
+enum Keys<'k> {
+    /// Of each sequence so many, each query those up to its own position.
+    First(TensorView<'k, i32>),
+    /// All that there is room for; `full`: by every query.
+    All { full: bool },
 }
 
 /// What is read.
@@ -86,22 +111,25 @@ struct Call<'a, 'c, 'k, T: Activation, E: Cached<T>> {
     q: TensorView<'a, T>,
     cache: Cache<'c, E>,
     page_size: Option<usize>,
-    kv_len: TensorView<'k, i32>,
+    keys: Keys<'k>,
     extents: Extents,
 }
 
 impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
-    fn run(
+    /// Checks what is left to check, and launches. The output's elements may be others than the queries'.
+    pub fn run<O: Activation>(
         self,
         check: &Check,
-        outputs: Outputs<'_, T>,
+        outputs: Outputs<'_, O>,
         options: &DecodeOptions<'_>,
         workspace: &mut DecodeWorkspace,
         stream: &Stream,
     ) -> Result<(), Error> {
         let Extents { batch, queries, keys, heads, kv_heads, head_dim, value_dim } = self.extents;
         let scale = shape::scale(check, options.scale, head_dim)?;
-        check.shape("kv_len", self.kv_len.shape(), &[batch], "a number for each sequence")?;
+        if let Keys::First(kv_len) = &self.keys {
+            check.shape("kv_len", kv_len.shape(), &[batch], "a number for each sequence")?;
+        }
         if queries > MAX_QUERIES {
             let problem = format!("{queries} queries a sequence, but at most {MAX_QUERIES} are possible");
             return Err(check.refuse("q", problem, "`attention::forward` with `kv_len` takes any number"));
@@ -120,9 +148,14 @@ impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
             value_dim,
             bytes: size_of::<T::Storage>(),
         };
-        let features = options.features(&self.cache, self.page_size);
-        let plain = features == Features::default();
+        let (whole, full) = match self.keys {
+            Keys::First(_) => (false, false),
+            // Of one query it is the same.
+            Keys::All { full } => (true, full && queries > 1),
+        };
+        let features = Features { whole, full, ..options.features(&self.cache, self.page_size) };
         let same = E::ELEM == T::ELEM;
+        let plain = features == Features::default();
         let tuned = (plain && same && options.config.is_none() && options.splits.is_none())
             .then(|| tuned(&shape, batch * kv_heads, device))
             .flatten();
@@ -157,9 +190,13 @@ impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
         let Partials { partials, stats, arrivals } = check.done(shared)?;
         // The grid, which has as many programs at least, is checked to fit.
         let split_number = i32::try_from(splits).unwrap_or(i32::MAX);
-        let Call { q, cache: Cache { k, v, table, scales }, kv_len, .. } = self;
+        let Call { q, cache: Cache { k, v, table, scales }, keys: seen, .. } = self;
+        let kv_len = match seen {
+            Keys::First(kv_len) => kv_len,
+            Keys::All { .. } => check.done(TensorView::empty(device, 1))?,
+        };
         if plain {
-            let launch = kernel::attention_decode::<T, E>(
+            let launch = kernel::attention_decode::<T, E, O>(
                 q,
                 k,
                 v,
@@ -182,7 +219,9 @@ impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
         let numbers = check.done(TensorView::empty(device, 2))?;
         let [k_scale, v_scale] = scales.unwrap_or([numbers; 2]);
         let sinks = check.done(options.sinks.map_or_else(|| TensorView::empty(device, 1), Ok))?;
-        let launch = kernel::attention_decode_cache::<T, E>(
+        let rotary = options.rotary.map(|rotary| rotary.inv_freq);
+        let inv_freq = check.done(rotary.map_or_else(|| TensorView::empty(device, 1), Ok))?;
+        let launch = kernel::attention_decode_cache::<T, E, O>(
             q,
             k,
             v,
@@ -192,6 +231,7 @@ impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
             v_scale,
             options.alibi.unwrap_or(numbers),
             sinks,
+            inv_freq,
             out,
             lse,
             partials,

@@ -5,6 +5,7 @@ use tegula::runtime::TensorView;
 
 use super::config::DecodeConfig;
 use super::kernel::Features;
+use crate::attention::rotary::Rotary;
 use crate::attention::shape::Extents;
 use crate::check::{Check, MAX_EXTENT};
 use crate::{Activation, Error};
@@ -22,6 +23,9 @@ pub struct DecodeOptions<'a> {
     pub alibi: Option<TensorView<'a, f32>>,
     /// A score for each head, `[heads]`, of a key that has no value: its e^sink is in the softmax's denominator, and in the LSE.
     pub sinks: Option<TensorView<'a, f32>>,
+    /// Queries are turned by their positions before they meet the keys: query i of a sequence by `kv_len − queries + i`. Keys of the cache are taken as they are; those that
+    /// [`kv_append_rotary`](super::super::kv_append_rotary) wrote have been turned. `None`: as they are.
+    pub rotary: Option<Rotary<'a>>,
     /// The length of the longest sequence, where the host knows it: config and splits are chosen by it. A wrong one gives the right result, later.
     /// `None`: the cache is taken to be full.
     pub max_len: Option<usize>,
@@ -41,10 +45,10 @@ impl Cached<bf16> for f8e4m3 {}
 /// Keys and values of sequences. Any strides: see [`attention`](super::super).
 #[derive(Clone, Copy, Debug)]
 pub struct Cache<'a, E: Element> {
-    pub(super) k: TensorView<'a, E>,
-    pub(super) v: TensorView<'a, E>,
-    pub(super) table: Option<TensorView<'a, i32>>,
-    pub(super) scales: Option<[TensorView<'a, f32>; 2]>,
+    pub(in crate::attention) k: TensorView<'a, E>,
+    pub(in crate::attention) v: TensorView<'a, E>,
+    pub(in crate::attention) table: Option<TensorView<'a, i32>>,
+    pub(in crate::attention) scales: Option<[TensorView<'a, f32>; 2]>,
 }
 
 impl<'a, E: Element> Cache<'a, E> {
@@ -76,7 +80,11 @@ impl<'a, E: Element> Cache<'a, E> {
     }
 
     /// The extents that queries of this shape have with it, and the size of its pages.
-    pub(super) fn extents(&self, check: &Check, q: &[usize]) -> Result<(Extents, Option<usize>), Error> {
+    pub(in crate::attention) fn extents(
+        &self,
+        check: &Check,
+        q: &[usize],
+    ) -> Result<(Extents, Option<usize>), Error> {
         let [batch, queries, heads, head_dim] =
             check.rank("q", q, ["batch", "queries", "heads", "head_dim"])?;
         let names = |row| match self.table {
@@ -90,10 +98,7 @@ impl<'a, E: Element> Cache<'a, E> {
             Some(table) => {
                 let [_, entries] = check.rank("table", table.shape(), ["batch", "pages of a sequence"])?;
                 check.shape("table", table.shape(), &[batch, entries], "batch is that of `q`")?;
-                if !slots.is_power_of_two() || slots > MAX_PAGE {
-                    let problem = format!("pages of {slots}, but a power of two up to {MAX_PAGE} is needed");
-                    return Err(check.refuse("k", problem, ""));
-                }
+                check_page_size(check, "k", slots)?;
                 if entries > MAX_EXTENT / slots {
                     let problem =
                         format!("{entries} pages of {slots} keys, but {MAX_EXTENT} keys are possible");
@@ -125,6 +130,19 @@ impl<'a, E: Element> Cache<'a, E> {
 /// The most keys of a page.
 const MAX_PAGE: usize = 256;
 
+/// A page must have a power of two of keys.
+pub(in crate::attention) fn check_page_size(
+    check: &Check,
+    argument: &'static str,
+    size: usize,
+) -> Result<(), Error> {
+    if size.is_power_of_two() && size <= MAX_PAGE {
+        return Ok(());
+    }
+    let problem = format!("pages of {size}, but a power of two up to {MAX_PAGE} is needed");
+    Err(check.refuse(argument, problem, ""))
+}
+
 impl DecodeOptions<'_> {
     /// Checks what belongs to no cache.
     pub(super) fn check(&self, check: &Check, extents: &Extents) -> Result<(), Error> {
@@ -134,7 +152,10 @@ impl DecodeOptions<'_> {
         if let Some(softcap) = self.softcap {
             check.finite("softcap", softcap, true)?;
         }
-        let &Extents { batch, heads, .. } = extents;
+        let &Extents { batch, heads, head_dim, .. } = extents;
+        if let Some(rotary) = &self.rotary {
+            rotary.check(check, head_dim)?;
+        }
         if let Some(slopes) = &self.alibi {
             let why = "a slope for each sequence and head";
             check.shape("alibi", slopes.shape(), &[batch, heads], why)?;
@@ -150,6 +171,9 @@ impl DecodeOptions<'_> {
         Features {
             page_size,
             checked: false,
+            whole: false,
+            full: false,
+            rotary: self.rotary.map(|rotary| rotary.pairing),
             scaled: cache.scales.is_some(),
             left: self.left.is_some(),
             softcap: self.softcap.is_some(),

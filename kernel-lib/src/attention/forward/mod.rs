@@ -44,15 +44,25 @@ pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
     options: &ForwardOptions<'_, T, F>,
     stream: &Stream,
 ) -> Result<(), Error> {
-    let check = Check::of("attention::forward");
-    let extents = Extents::check(&check, &inputs, &outputs)?;
-    let scale = shape::scale(&check, options.scale, extents.head_dim)?;
-    options.check(&check, &extents)?;
+    forward_checked(&Check::of("attention::forward"), inputs, outputs, options, stream)
+}
+
+/// [`forward`], for the function that `check` names.
+pub(super) fn forward_checked<T: Activation + DotInto<f32>, F: ScoreMod>(
+    check: &Check,
+    inputs: Inputs<'_, T>,
+    outputs: Outputs<'_, T>,
+    options: &ForwardOptions<'_, T, F>,
+    stream: &Stream,
+) -> Result<(), Error> {
+    let extents = Extents::check(check, &inputs, &outputs)?;
+    let scale = shape::scale(check, options.scale, extents.head_dim)?;
+    options.check(check, &extents)?;
     if outputs.out.is_empty() {
         return Ok(());
     }
     if options.is_scored() {
-        return scored(&check, inputs, outputs, options, &extents, scale, stream);
+        return scored(check, inputs, outputs, options, &extents, scale, stream);
     }
     let given = Given {
         causal: options.causal,
@@ -94,7 +104,7 @@ pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
     }
     let config =
         asked.unwrap_or_else(|| ForwardConfig::choose(queries, keys, head_dim, value_dim, bytes, class));
-    check_dims(&check, (config.head_dim, config.value_dim), &extents)?;
+    check_dims(check, (config.head_dim, config.value_dim), &extents)?;
     let launch = kernel::attention_forward::<T>(
         inputs.q,
         inputs.k,
