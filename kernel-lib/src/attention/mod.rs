@@ -16,6 +16,7 @@
 pub mod append;
 pub mod backward;
 pub mod decode;
+pub mod dropout;
 pub mod forward;
 mod matrix;
 pub mod merge;
@@ -31,6 +32,7 @@ mod testing;
 pub use append::{Positions, kv_append, kv_append_rotary};
 pub use backward::{Attended, BackwardOptions, BackwardWorkspace, Gradients, backward};
 pub use decode::{Cache, Cached, DecodeOptions, DecodeWorkspace, MAX_QUERIES, decode, decode_cache};
+pub use dropout::Dropout;
 pub use forward::{ForwardOptions, OfFp8, Packed, Scales, Window, forward, forward_fp8};
 pub use merge::merge_states;
 pub use rotary::Rotary;

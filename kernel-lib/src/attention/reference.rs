@@ -2,6 +2,8 @@
 
 use tegula::prelude::Element;
 
+use super::dropout::{self, Dropout};
+
 /// Sizes and options of a [`forward`] over tensors in row-major order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Problem {
@@ -41,6 +43,8 @@ pub struct Problem {
     pub mask: Option<Vec<bool>>,
     /// `[heads]`: e^sink is added to denominators.
     pub sinks: Option<Vec<f64>>,
+    /// Weights that are dropped.
+    pub dropout: Option<Dropout>,
 }
 
 /// An attention with its LSE.
@@ -96,6 +100,15 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// What weights `[batch, heads, queries, keys]` are multiplied by before they meet the values.
+    fn factors(&self) -> Option<Vec<f64>> {
+        let dropout = self.dropout?;
+        let kept = dropout::reference::kept(dropout, [self.batch, self.heads, self.queries, self.keys]);
+        Some(kept.into_iter().map(|kept| f64::from(u8::from(kept)) / dropout.kept_share()).collect())
+    }
+}
+
 /// softmax(q · kᵀ · scale) · v.  q: `[batch, queries, heads, head_dim]`; k: `[batch, keys, kv_heads, head_dim]`; v: `[batch, keys, kv_heads, value_dim]`.
 pub fn forward(p: &Problem, q: &[f64], k: &[f64], v: &[f64]) -> Attended {
     attend(p, q, k, v, |score| score, |weight| weight, |out| out)
@@ -135,6 +148,7 @@ fn attend(
     let (d, d_v) = (p.head_dim, p.value_dim);
     let mut out = vec![0.0; p.batch * p.queries * p.heads * d_v];
     let mut lse = vec![f64::NEG_INFINITY; p.batch * p.heads * p.queries];
+    let factors = p.factors();
     for batch in 0..p.batch {
         for query in 0..p.queries {
             for head in 0..p.heads {
@@ -161,7 +175,8 @@ fn attend(
                 let sum = scores.iter().map(|s| (s.1 - largest).exp()).sum::<f64>() + (sink - largest).exp();
                 let out = &mut out[at * d_v..][..d_v];
                 for &(key, s) in &scores {
-                    let weight = round_weight((s - largest).exp());
+                    let factor = factors.as_ref().map_or(1.0, |f| f[p.score_index(batch, head, query) + key]);
+                    let weight = round_weight((s - largest).exp()) * factor;
                     for (o, x) in out.iter_mut().zip(&v[row(key) * d_v..][..d_v]) {
                         *o += weight * x;
                     }
@@ -215,6 +230,8 @@ pub struct Pair {
     pub slope: f64,
     /// The rows of `[batch, sequence, heads]` that they are: the query's, and the key's.
     pub rows: [usize; 2],
+    /// What the weight is multiplied by before it meets the values; `d_weight` has it already.
+    pub factor: f64,
     /// Batch, head, query, key.
     pub at: [usize; 4],
 }
@@ -243,7 +260,7 @@ fn differentiate(
     let mut sums = Gradients { d_q: zeros(x.q), d_k: zeros(x.k), d_v: zeros(x.v) };
     for_each_pair(p, x, single, |pair| {
         let [query, key] = pair.rows;
-        let weight = factor(pair.weight);
+        let weight = factor(pair.weight) * pair.factor;
         let of_score = factor(pair.weight * (pair.d_weight - pair.delta) * pair.slope);
         for i in 0..d {
             sums.d_q[query * d + i] += of_score * p.scale() * x.k[key * d + i];
@@ -268,6 +285,7 @@ pub fn for_each_pair(
 ) {
     let (d, d_v) = (p.head_dim, p.value_dim);
     let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
+    let factors = p.factors();
     for batch in 0..p.batch {
         for query in 0..p.queries {
             for head in 0..p.heads {
@@ -285,8 +303,9 @@ pub fn for_each_pair(
                     let at = [batch, head, query, key];
                     let weight = single((single(p.changed(plain, at)) - lse).exp());
                     let slope = p.softcap.map_or(1.0, |cap| 1.0 - (plain / cap).tanh().powi(2));
-                    let d_weight = single(dot(d_out, &x.v[of_key * d_v..][..d_v]));
-                    visit(Pair { weight, d_weight, delta, slope, rows: [of_query, of_key], at });
+                    let factor = factors.as_ref().map_or(1.0, |f| f[p.score_index(batch, head, query) + key]);
+                    let d_weight = single(dot(d_out, &x.v[of_key * d_v..][..d_v])) * factor;
+                    visit(Pair { weight, d_weight, delta, slope, factor, rows: [of_query, of_key], at });
                 }
             }
         }

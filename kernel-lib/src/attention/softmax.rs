@@ -86,6 +86,23 @@ impl OnlineSoftmax {
         guard: bool,
         c: Scalar<f32>,
     ) -> OnlineSoftmax {
+        self.step_dropped(q, k, v, change, visible, guard, |weights| weights, c)
+    }
+
+    /// [`step_changed`](Self::step_changed) with weights of which `drop` makes some 0 before they meet the values. They count in the denominator.
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "what `step_changed` takes, and one more")]
+    pub fn step_dropped<T: Float + DotInto<f32>>(
+        self,
+        q: Tile<T>,
+        k: Tile<T>,
+        v: impl FnOnce() -> Tile<T>,
+        change: impl FnOnce(Tile<f32>) -> Tile<f32>,
+        visible: Option<Tile<bool>>,
+        guard: bool,
+        drop: impl FnOnce(Tile<f32>) -> Tile<f32>,
+        c: Scalar<f32>,
+    ) -> OnlineSoftmax {
         let (rows, keys) = (q.shape().dims()[0] as usize, k.shape().dims()[0] as usize);
         let mut scores = change(dot_acc(q, k.trans(), zeros::<f32>([rows, keys])));
         if let Some(visible) = visible {
@@ -99,7 +116,7 @@ impl OnlineSoftmax {
         OnlineSoftmax {
             max,
             sum: fma(self.sum, rescale, weights.sum(1)),
-            acc: dot_acc(weights.cast::<T>(), v(), self.acc * rescale.expand(1)),
+            acc: dot_acc(drop(weights).cast::<T>(), v(), self.acc * rescale.expand(1)),
         }
     }
 

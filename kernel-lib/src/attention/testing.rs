@@ -192,7 +192,8 @@ fn f32_bounds(p: &Problem, exact: &Attended, [q, k, v]: [&[f64]; 3], deep: f64) 
             2.0 * ((2.0 * e).exp_m1() + (2.0 * n + 20.0) * u + seen.len().div_ceil(32) as f64 * deep);
         for i in 0..d_v {
             let largest = seen.iter().map(|&key| v[kv(key) * d_v + i].abs()).fold(0.0, f64::max);
-            bounds.out[row * d_v + i] = relative * largest;
+            let raised = p.dropout.map_or(1.0, |dropout| dropout.kept_share().recip());
+            bounds.out[row * d_v + i] = relative * largest * raised;
         }
         bounds.lse[at] = e + (n + 20.0) * u + 4.0 * u * exact.lse[at].abs();
     }

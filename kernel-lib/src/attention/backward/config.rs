@@ -228,6 +228,7 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, lists: &mut L
         causal,
         Features { left: true, packed: true, ..causal },
         Features { softcap: true, alibi: true, ..causal },
+        Features { dropout: true, ..causal },
         Features {
             left: true,
             kv_len: true,

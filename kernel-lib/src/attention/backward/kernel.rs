@@ -10,6 +10,7 @@ use tegula::prelude::*;
 
 use super::config::{DeltaConfig, KeysConfig, QueriesConfig};
 use super::weights::{Block, Changes, Said, Sequence};
+use crate::attention::dropout::Dropped;
 use crate::attention::forward::scored::Features;
 use crate::attention::matrix::head_rows;
 use crate::attention::score::ScoreMod;
@@ -78,6 +79,9 @@ pub fn attention_backward_keys<T: Float + DotInto<f32>, F: ScoreMod>(
     right: Scalar<i32>,
     scale: Scalar<f32>,
     softcap: Scalar<f32>,
+    seed: Scalar<u64>,
+    offset: Scalar<u64>,
+    kept_words: Scalar<u32>,
     features: Features,
     seen: F,
     config: KeysConfig,
@@ -93,7 +97,8 @@ pub fn attention_backward_keys<T: Float + DotInto<f32>, F: ScoreMod>(
     let said = Said { q_bounds, k_bounds, kv_len, q_start, left, right };
     let sequence = Sequence::of(batch, [q.dim(1), k.dim(1)], said, features);
     let Sequence { rows_q, rows_k, .. } = sequence;
-    let changes = Changes { sequence, bias, mask, slopes, scale, softcap, seen };
+    let dropped = features.dropout.then(|| Dropped::of([seed, offset], kept_words, q, k));
+    let changes = Changes { sequence, bias, mask, slopes, scale, softcap, dropped, seen };
     let steps = sequence.queries_of(key, block_kv, block_q);
 
     let ks = || rows_k.matrix(k, kv_head).load([key, 0], [block_kv, head_dim]);
@@ -115,7 +120,7 @@ pub fn attention_backward_keys<T: Float + DotInto<f32>, F: ScoreMod>(
             let products = dot_acc(keys, qs.trans(), no_scores);
             let weights = changes.weights(products, changes.exponents(exponents, &at), visible, &at);
             let d_outs = d_out.load([query, 0], [block_q, value_dim]);
-            let d_v = dot_acc(weights.weights.cast::<T>(), d_outs, sums.d_v);
+            let d_v = dot_acc(weights.kept().cast::<T>(), d_outs, sums.d_v);
             let values = held.map_or_else(vs, |held| held.1);
             let of_weights = dot_acc(values, d_outs.trans(), no_scores);
             let delta = at.along_queries(delta.load([query], [block_q]));
@@ -150,7 +155,7 @@ pub fn attention_backward_keys<T: Float + DotInto<f32>, F: ScoreMod>(
     let is_one = (key + arange(0, block_kv)).lt(rows_k.count).expand(1);
     let of_keys = select(is_one, sums.d_k * scale, 0.0).cast::<T>();
     sequence.all_rows_k.matrix_mut(d_k, kv_head).store([key, 0], of_keys);
-    let of_values = select(is_one, sums.d_v, 0.0).cast::<T>();
+    let of_values = select(is_one, changes.raised(sums.d_v), 0.0).cast::<T>();
     sequence.all_rows_k.matrix_mut(d_v, kv_head).store([key, 0], of_values);
 }
 
@@ -178,6 +183,9 @@ pub fn attention_backward_queries<T: Float + DotInto<f32>, F: ScoreMod>(
     right: Scalar<i32>,
     scale: Scalar<f32>,
     softcap: Scalar<f32>,
+    seed: Scalar<u64>,
+    offset: Scalar<u64>,
+    kept_words: Scalar<u32>,
     features: Features,
     seen: F,
     config: QueriesConfig,
@@ -194,7 +202,8 @@ pub fn attention_backward_queries<T: Float + DotInto<f32>, F: ScoreMod>(
     let said = Said { q_bounds, k_bounds, kv_len, q_start, left, right };
     let sequence = Sequence::of(batch, [q.dim(1), k.dim(1)], said, features);
     let Sequence { rows_q, rows_k, .. } = sequence;
-    let changes = Changes { sequence, bias, mask, slopes, scale, softcap, seen };
+    let dropped = features.dropout.then(|| Dropped::of([seed, offset], kept_words, q, k));
+    let changes = Changes { sequence, bias, mask, slopes, scale, softcap, dropped, seen };
     let steps = sequence.keys_of(query, block_q, block_kv);
 
     let block_at = |key| Block { batch, head, query, key, queries: block_q, keys: block_kv, by_keys: false };

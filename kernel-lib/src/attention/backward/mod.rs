@@ -10,6 +10,7 @@ mod weights;
 use tegula::prelude::{DotInto, Element};
 use tegula::runtime::{Device, Stream, Tensor, TensorView, TensorViewMut};
 
+use super::dropout::Dropout;
 use super::forward::{ForwardOptions, has_tensor_map};
 use super::score::{ScoreMod, Unchanged};
 use super::shape::{self, Extents, Inputs};
@@ -218,6 +219,7 @@ pub fn backward<T: Activation + DotInto<f32>, F: ScoreMod>(
     let slopes = check.done(forward.alibi.map_or_else(|| TensorView::empty(device, 2), Ok))?;
     let [left, right] = forward.reach();
     let softcap = forward.softcap.unwrap_or(1.0);
+    let dropout = forward.dropped().unwrap_or(Dropout::NONE);
     // What the LSE knows already.
     let features = super::forward::scored::Features { sinks: false, ..forward.features(false) };
 
@@ -244,6 +246,9 @@ pub fn backward<T: Activation + DotInto<f32>, F: ScoreMod>(
             right,
             scale,
             softcap,
+            dropout.seed,
+            dropout.offset,
+            dropout.kept_words(),
             features,
             forward.scores.clone(),
             cut,
@@ -274,6 +279,9 @@ pub fn backward<T: Activation + DotInto<f32>, F: ScoreMod>(
             right,
             scale,
             softcap,
+            dropout.seed,
+            dropout.offset,
+            dropout.kept_words(),
             features,
             forward.scores.clone(),
             cut,

@@ -16,7 +16,9 @@ use super::{Attended, BackwardOptions, BackwardWorkspace, Gradients, backward};
 use crate::attention::reference::{self, Differentiated, Pair, Problem};
 use crate::attention::score::Unchanged;
 use crate::attention::testing::{Case, Memory, Placed};
-use crate::attention::{ForwardOptions, Inputs, Outputs, Packed, ScoreMod, Window, forward, mask, score};
+use crate::attention::{
+    Dropout, ForwardOptions, Inputs, Outputs, Packed, ScoreMod, Window, forward, mask, score,
+};
 use crate::testing::{Rng, device, fast_device, shown, sized, to_f64};
 use crate::{Activation, DeviceClass};
 
@@ -84,7 +86,7 @@ fn f32_bounds(p: &Problem, x: Differentiated<'_>) -> reference::Gradients {
         x,
         |x| x,
         |pair| {
-            let Pair { weight, d_weight, delta, slope, rows: [query, key], at } = pair;
+            let Pair { weight, d_weight, delta, slope, factor, rows: [query, key], at } = pair;
             let (qs, ks) = (&x.q[query * d..][..d], &x.k[key * d..][..d]);
             let (d_out, vs) = (&x.d_out[query * d_v..][..d_v], &x.v[key * d_v..][..d_v]);
             let lse = x.lse[(at[0] * p.heads + at[1]) * p.queries + at[2]].abs();
@@ -93,7 +95,9 @@ fn f32_bounds(p: &Problem, x: Differentiated<'_>) -> reference::Gradients {
             let score = (d + 5) as f64 * u * (sizes(qs, ks) * p.scale() + added) + 3.0 * u * lse;
             let relative = (2.0 * score).exp_m1() + 12.0 * u;
             let of_weight = relative * weight;
-            let sums = (d_v + 2) as f64 * u * (sizes(d_out, vs) + sizes(d_out, &x.out[query * d_v..][..d_v]));
+            let sums = (d_v + 2) as f64
+                * u
+                * (factor * sizes(d_out, vs) + sizes(d_out, &x.out[query * d_v..][..d_v]));
             let gradient = (d_weight - delta).abs();
             // The softcap's derivative is 1 − tanh², which is off by as much as twice the score is, relative to the cap.
             let of_slope = p.softcap.map_or(0.0, |cap| 2.0 * score / cap + 12.0 * u);
@@ -105,7 +109,7 @@ fn f32_bounds(p: &Problem, x: Differentiated<'_>) -> reference::Gradients {
                 bounds.d_k[key * d + i] += (of_score + of_key * score_gradient) * p.scale() * qs[i].abs();
             }
             for (bound, d_out) in bounds.d_v[key * d_v..].iter_mut().zip(d_out) {
-                *bound += (of_weight + of_key * weight) * d_out.abs();
+                *bound += (of_weight + of_key * weight) * factor * d_out.abs();
             }
         },
     );
@@ -184,6 +188,7 @@ fn run_with<T: Activation + DotInto<f32>, F: ScoreMod>(
         bias: bias.as_ref().map(|x| x.view()),
         mask: hidden.as_ref().map(|x| x.view()),
         sinks: sinks.as_ref().map(|x| x.view()),
+        dropout: p.dropout,
         ..ForwardOptions::default()
     };
     let options = BackwardOptions { config, ..BackwardOptions::of(options.then(seen)) };
@@ -246,6 +251,24 @@ fn groups_and_head_dimensions() {
     // Every third, where it is emulated: with and without a mask, heads of 32, 72, 128 and 256.
     for (i, (heads, head_dim)) in shapes.into_iter().enumerate().step_by(sized(1, 3)) {
         in_every_type(&problem(9, 21, heads, head_dim, i % 2 == 0), None, i as u64);
+    }
+}
+
+/// The mask is forward's, whichever dimension a kernel goes along and however it is cut.
+#[test]
+fn dropped_weights() {
+    let dropout = Some(Dropout { probability: 0.3, seed: 5, offset: 1 << 33 });
+    let lengths = [(1, 1), (33, 48), (48, 33), (7, 90)];
+    for &(queries, keys) in sized(&lengths[..], &lengths[1..2]) {
+        for causal in [false, true] {
+            let p = Problem { batch: 2, dropout, ..problem(queries, keys, (6, 2), 16, causal) };
+            in_every_type(&p, None, 1);
+            if sized(true, false) {
+                in_every_type(&p, tiles(16, 32, false, &p), 2);
+                let p = Problem { left: Some(9), softcap: Some(3.0), ..p };
+                in_every_type(&p, tiles(32, 16, true, &p), 3);
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::f64::consts::LOG2_E;
 
 use tegula::prelude::*;
 
+use crate::attention::dropout::Dropped;
 use crate::attention::forward::scored::Features;
 use crate::attention::matrix::{Rows, of_sequence};
 use crate::attention::score::{Place, ScoreMod};
@@ -178,6 +179,7 @@ pub(super) struct Changes<T: Float, F: ScoreMod> {
     pub slopes: View<f32, 2>,
     pub scale: Scalar<f32>,
     pub softcap: Scalar<f32>,
+    pub dropped: Option<Dropped>,
     pub seen: F,
 }
 
@@ -187,12 +189,27 @@ pub(super) struct Weights {
     pub weights: Tile<f32>,
     /// What the softcap's derivative multiplies the scores' gradient by.
     slope: Option<Tile<f32>>,
+    /// Those that met the values, and by how much they were raised.
+    kept: Option<(Tile<bool>, Scalar<f32>)>,
 }
 
 impl Weights {
+    /// Those that met the values, before they are [raised](Changes::raised).
+    #[track_caller]
+    pub fn kept(&self) -> Tile<f32> {
+        match self.kept {
+            Some((kept, _)) => select(kept, self.weights, 0.0),
+            None => self.weights,
+        }
+    }
+
     /// The gradient of q · k · scale: from that of the weights, and the part of it that the softmax's denominator takes from each query.
     #[track_caller]
     pub fn scores_gradient(&self, of_weights: Tile<f32>, delta: Tile<f32>) -> Tile<f32> {
+        let of_weights = match self.kept {
+            Some((kept, raised)) => select(kept, of_weights * raised, 0.0),
+            None => of_weights,
+        };
         let gradient = self.weights * (of_weights - delta);
         match self.slope {
             Some(slope) => gradient * slope,
@@ -202,6 +219,12 @@ impl Weights {
 }
 
 impl<T: Float, F: ScoreMod> Changes<T, F> {
+    /// A sum of products with weights that were kept, raised as these were.
+    #[track_caller]
+    pub fn raised(&self, sum: Tile<f32>) -> Tile<f32> {
+        self.dropped.map_or(sum, |dropped| sum * dropped.raised())
+    }
+
     /// Is what a query sees known from the tile itself only?
     pub fn hides(&self) -> bool {
         self.sequence.features.mask || F::MASKS
@@ -259,9 +282,13 @@ impl<T: Float, F: ScoreMod> Changes<T, F> {
             None => score,
         };
         let exponents = at.along_queries(exponents);
+        let kept = self.dropped.map(|dropped| {
+            let kept = dropped.kept([at.batch, at.head, at.query, at.key], [at.queries, at.keys]);
+            (at.oriented(kept), dropped.raised())
+        });
         if !(softcap || alibi || bias) {
             let weights = fma(shown(products), self.scale * LOG2_E, exponents).exp2();
-            return Weights { weights, slope: None };
+            return Weights { weights, slope: None, kept };
         }
         let mut score = products * self.scale;
         let mut slope = None;
@@ -281,6 +308,6 @@ impl<T: Float, F: ScoreMod> Changes<T, F> {
             let bias = self.bias.load([at.batch, at.head, at.query, at.key], shape);
             score += at.oriented(bias.reshape([at.queries, at.keys])).cast::<f32>();
         }
-        Weights { weights: fma(shown(score), LOG2_E, exponents).exp2(), slope }
+        Weights { weights: fma(shown(score), LOG2_E, exponents).exp2(), slope, kept }
     }
 }

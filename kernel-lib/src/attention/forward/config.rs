@@ -279,6 +279,7 @@ fn fp8_variants_of<T: Float + DotInto<f32>>(types: &str, variants: &mut Vec<Vari
             bias: true,
             mask: true,
             sinks: true,
+            dropout: true,
             lse: true,
             packed: false,
         },
@@ -310,6 +311,7 @@ fn scored_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, varian
         Features { alibi: true, ..causal },
         Features { bias: true, ..none },
         Features { mask: true, ..none },
+        Features { dropout: true, ..causal },
         Features { sinks: true, left: true, ..causal },
         Features {
             left: true,

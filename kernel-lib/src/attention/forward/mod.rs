@@ -19,6 +19,7 @@ mod tests;
 use tegula::prelude::{DotInto, Element};
 use tegula::runtime::{Device, Stream, TensorView, TensorViewMut};
 
+use super::dropout::Dropout;
 use super::score::ScoreMod;
 use super::shape::{self, Extents, Inputs, Outputs, check_dims};
 use crate::check::Check;
@@ -37,7 +38,7 @@ pub use options::{ForwardOptions, Packed, Window};
 /// The kernel for Hopper takes `causal` and `scale` only: all else runs on one whose dots are those of sm_80.
 ///
 /// # Errors
-/// Shapes that do not fit, a head dimension above 256, a scale or softcap that is not above 0, packed sequences with `kv_len`, `bias` or `mask`, and what a launch can fail with.
+/// Shapes that do not fit, a head dimension above 256, a scale or softcap that is not above 0, a share of dropped weights that is negative, or 1 or more, packed sequences with `kv_len`, `bias` or `mask`, and what a launch can fail with.
 pub fn forward<T: Activation + DotInto<f32>, F: ScoreMod>(
     inputs: Inputs<'_, T>,
     outputs: Outputs<'_, T>,
@@ -174,6 +175,9 @@ fn scored<T: Activation + DotInto<f32>, F: ScoreMod>(
         given.right,
         scale,
         given.softcap,
+        given.dropout.seed,
+        given.dropout.offset,
+        given.dropout.kept_words(),
         given.features,
         options.scores.clone(),
         config,
@@ -198,6 +202,7 @@ struct Scored<'o, 'a, T: Activation> {
     left: i32,
     right: i32,
     softcap: f32,
+    dropout: Dropout,
     features: scored::Features,
     config: ForwardConfig,
     programs: usize,
@@ -249,6 +254,7 @@ impl<'o, 'a: 'o, T: Activation> Scored<'o, 'a, T> {
             left,
             right,
             softcap: options.softcap.unwrap_or(1.0),
+            dropout: options.dropped().unwrap_or(Dropout::NONE),
             features,
             config,
             programs: most_queries.div_ceil(config.block_q) * heads * sequences,

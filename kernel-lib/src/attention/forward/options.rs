@@ -6,6 +6,7 @@ use tegula::runtime::TensorView;
 use super::config::ForwardConfig;
 use super::scored::Features;
 use crate::Error;
+use crate::attention::dropout::Dropout;
 use crate::attention::score::{ScoreMod, Unchanged};
 use crate::attention::shape::Extents;
 use crate::check::Check;
@@ -38,6 +39,8 @@ pub struct ForwardOptions<'a, T: Element = f32, F: ScoreMod = Unchanged> {
     pub mask: Option<TensorView<'a, bool>>,
     /// A score for each head, `[heads]`, of a key that has no value: its e^sink is in the softmax's denominator, and in the LSE.
     pub sinks: Option<TensorView<'a, f32>>,
+    /// Weights that are dropped.
+    pub dropout: Option<Dropout>,
     /// Packed sequences.
     pub packed: Option<Packed<'a>>,
     /// How the work is cut; `None`: by shape and device.
@@ -79,6 +82,7 @@ impl<T: Element> Default for ForwardOptions<'_, T> {
             bias: None,
             mask: None,
             sinks: None,
+            dropout: None,
             packed: None,
             config: None,
             scores: Unchanged,
@@ -90,7 +94,7 @@ impl<'a, T: Element, F: ScoreMod> ForwardOptions<'a, T, F> {
     /// Applies a closure to scores, or to what is seen, after what is applied so far: see [`score`](super::super::score()) and [`mask`](super::super::mask()).
     pub fn then<G: ScoreMod>(self, next: G) -> ForwardOptions<'a, T, (F, G)> {
         let ForwardOptions { causal, scale, kv_len, q_start, window, softcap, alibi, .. } = self;
-        let ForwardOptions { bias, mask, sinks, packed, config, scores, .. } = self;
+        let ForwardOptions { bias, mask, sinks, dropout, packed, config, scores, .. } = self;
         ForwardOptions {
             causal,
             scale,
@@ -102,10 +106,16 @@ impl<'a, T: Element, F: ScoreMod> ForwardOptions<'a, T, F> {
             bias,
             mask,
             sinks,
+            dropout,
             packed,
             config,
             scores: (scores, next),
         }
+    }
+
+    /// The dropout, if it drops anything.
+    pub(in crate::attention) fn dropped(&self) -> Option<Dropout> {
+        self.dropout.filter(|dropout| dropout.probability > 0.0)
     }
 
     /// How many sequences there are.
@@ -146,6 +156,9 @@ impl<'a, T: Element, F: ScoreMod> ForwardOptions<'a, T, F> {
         }
         if let Some(softcap) = self.softcap {
             check.finite("softcap", softcap, true)?;
+        }
+        if let Some(dropout) = &self.dropout {
+            dropout.check(check)?;
         }
         if let Some(slopes) = &self.alibi {
             check.shape(
@@ -196,6 +209,7 @@ impl<'a, T: Element, F: ScoreMod> ForwardOptions<'a, T, F> {
             bias: self.bias.is_some(),
             mask: self.mask.is_some(),
             sinks: self.sinks.is_some(),
+            dropout: self.dropped().is_some(),
             lse,
         }
     }

@@ -10,6 +10,7 @@ use std::f64::consts::LOG2_E;
 use tegula::prelude::*;
 
 use super::config::ForwardConfig;
+use crate::attention::dropout::Dropped;
 use crate::attention::matrix::{Rows, of_head, of_sequence};
 use crate::attention::score::{Place, ScoreMod};
 use crate::attention::softmax::{OnlineSoftmax, log2_scale};
@@ -37,6 +38,8 @@ pub struct Features {
     pub mask: bool,
     /// Denominators have e^sink besides.
     pub sinks: bool,
+    /// Weights are dropped.
+    pub dropout: bool,
     /// `lse` is wanted.
     pub lse: bool,
 }
@@ -44,7 +47,7 @@ pub struct Features {
 /// out = softmax(f(q · kᵀ · scale)) · v, over the keys that are seen.
 ///
 /// q: `[b, s_q, h, d]`; k: `[b, s_k, h_kv, d]`; v: `[b, s_k, h_kv, d_v]`; out: `[b, s_q, h, d_v]`; lse: `[b, h, s_q]`; with 1 for `b` in all of them if packed.
-/// q_bounds, k_bounds: `[b + 1]`; kv_len, q_start: `[b]`; bias, mask: `[b, h, s_q, s_k]`; slopes: `[b, h]`; sinks: `[h]`.
+/// q_bounds, k_bounds: `[b + 1]`; kv_len, q_start: `[b]`; bias, mask: `[b, h, s_q, s_k]`; slopes: `[b, h]`; sinks: `[h]`. seed, offset, kept_words: see [`dropout`](crate::attention::dropout).
 /// One program a block of queries, head and sequence, in this order, with blocks for `most_queries` queries.
 #[kernel]
 pub fn attention_forward_scored<T: Float + DotInto<f32>, F: ScoreMod>(
@@ -66,6 +69,9 @@ pub fn attention_forward_scored<T: Float + DotInto<f32>, F: ScoreMod>(
     right: Scalar<i32>,
     scale: Scalar<f32>,
     softcap: Scalar<f32>,
+    seed: Scalar<u64>,
+    offset: Scalar<u64>,
+    kept_words: Scalar<u32>,
     features: Features,
     scores: F,
     config: ForwardConfig,
@@ -88,6 +94,8 @@ pub fn attention_forward_scored<T: Float + DotInto<f32>, F: ScoreMod>(
         right,
         scale,
         softcap,
+        dropout: [seed, offset],
+        kept_words,
     };
     attend(given, out, lse, features, &scores, config);
 }
@@ -118,6 +126,9 @@ pub fn attention_forward_fp8<T: Float + DotInto<f32>, F: ScoreMod>(
     right: Scalar<i32>,
     scale: Scalar<f32>,
     softcap: Scalar<f32>,
+    seed: Scalar<u64>,
+    offset: Scalar<u64>,
+    kept_words: Scalar<u32>,
     features: Features,
     scores: F,
     config: ForwardConfig,
@@ -140,6 +151,8 @@ pub fn attention_forward_fp8<T: Float + DotInto<f32>, F: ScoreMod>(
         right,
         scale,
         softcap,
+        dropout: [seed, offset],
+        kept_words,
     };
     attend(given, out, lse, features, &scores, config);
 }
@@ -164,6 +177,8 @@ struct Given<T: Element, E: Element> {
     right: Scalar<i32>,
     scale: Scalar<f32>,
     softcap: Scalar<f32>,
+    dropout: [Scalar<u64>; 2],
+    kept_words: Scalar<u32>,
 }
 
 #[tile_fn]
@@ -176,7 +191,8 @@ fn attend<T: Float + DotInto<f32>, E: Element, F: ScoreMod>(
     config: ForwardConfig,
 ) {
     let Given { q, k, v, scales, q_bounds, k_bounds, kv_len, q_start, bias, mask, slopes, sinks, .. } = given;
-    let Given { most_queries, left, right, scale, softcap, .. } = given;
+    let Given { most_queries, left, right, scale, softcap, dropout, kept_words, .. } = given;
+    let dropped = features.dropout.then(|| Dropped::of(dropout, kept_words, q, k));
     let ForwardConfig { block_q, block_kv, head_dim, value_dim, .. } = config;
     let heads = q.dim(2).cast::<i32>();
     let blocks = cdiv(most_queries, block_q);
@@ -274,7 +290,14 @@ fn attend<T: Float + DotInto<f32>, E: Element, F: ScoreMod>(
         let ks = k.load([key, 0], [block_kv, head_dim]).cast::<T>();
         let vs = || v.load([key, 0], [block_kv, value_dim]).cast::<T>();
         let change = |score: Tile<f32>| if changes { changed(score, key) } else { score };
-        state.step_changed(qs, ks, vs, change, visible, guard, c)
+        let drop = |weights: Tile<f32>| match dropped {
+            Some(dropped) => {
+                let kept = dropped.kept([batch, head, first, key], [block_q, block_kv]);
+                select(kept, weights, 0.0)
+            }
+            None => weights,
+        };
+        state.step_dropped(qs, ks, vs, change, visible, guard, drop, c)
     };
 
     let mut state = OnlineSoftmax::new(block_q, value_dim);
@@ -310,6 +333,9 @@ fn attend<T: Float + DotInto<f32>, E: Element, F: ScoreMod>(
     }
 
     let mut attended = state.finish();
+    if let Some(dropped) = dropped {
+        attended.out *= dropped.raised();
+    }
     if let Some([.., of_v]) = scales {
         attended.out *= of_head(of_v, batch, kv_head);
     }

@@ -7,7 +7,9 @@ use tegula::runtime::Device;
 use super::config::ForwardConfig;
 use crate::attention::reference::Problem;
 use crate::attention::testing::{Case, Memory, Placed};
-use crate::attention::{ForwardOptions, Inputs, Outputs, Packed, ScoreMod, Window, forward, mask, score};
+use crate::attention::{
+    Dropout, ForwardOptions, Inputs, Outputs, Packed, ScoreMod, Window, forward, mask, score,
+};
 use crate::testing::{Rng, device, fast_device, shown, sized, to_f64};
 use crate::{Activation, DeviceClass};
 
@@ -48,6 +50,7 @@ fn run_with<T: Activation + DotInto<f32>, F: ScoreMod>(
         bias: bias.as_ref().map(|x| x.view()),
         mask: seen.as_ref().map(|x| x.view()),
         sinks: sinks.as_ref().map(|x| x.view()),
+        dropout: p.dropout,
         config,
         ..ForwardOptions::default()
     }
@@ -104,6 +107,34 @@ fn tiles(block_q: usize, block_kv: usize, p: &Problem) -> Option<ForwardConfig> 
 /// Numbers that every type holds exactly.
 fn eighths(n: usize, rng: &mut Rng) -> Vec<f64> {
     (0..n).map(|_| (rng.normal() * 8.0).round() / 8.0).collect()
+}
+
+/// The mask does not depend on how the work is cut.
+#[test]
+fn dropped_weights() {
+    let dropout = Some(Dropout { probability: 0.3, seed: 5, offset: 1 << 33 });
+    let lengths = [(1, 1), (33, 48), (48, 33), (7, 90)];
+    for &(queries, keys) in sized(&lengths[..], &lengths[1..2]) {
+        let p = Problem { batch: 2, heads: 6, kv_heads: 2, dropout, ..problem(queries, keys, false) };
+        in_every_type(&p, None, 1);
+        for (block_q, block_kv) in sized(&[(16, 16), (8, 32), (32, 8)][..], &[]) {
+            let p = Problem { causal: true, left: Some(20), ..p.clone() };
+            in_every_type(&p, tiles(*block_q, *block_kv, &p), 2);
+        }
+    }
+    let mut rng = Rng::new(1);
+    let p = Problem {
+        kv_len: Some(vec![50, 9]),
+        softcap: Some(2.0),
+        slopes: Some(vec![0.5, 0.25]),
+        bias: Some(eighths(2 * 2 * 40 * 50, &mut rng)),
+        mask: Some((0..2 * 2 * 40 * 50).map(|_| rng.uniform() < 0.8).collect()),
+        sinks: Some(vec![0.5, 3.0]),
+        batch: 2,
+        dropout,
+        ..problem(40, 50, true)
+    };
+    in_every_type(&p, None, 3);
 }
 
 #[test]

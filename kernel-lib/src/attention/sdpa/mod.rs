@@ -17,6 +17,7 @@ use tegula::prelude::{DotInto, Element};
 use tegula::runtime::{Stream, TensorView};
 
 use super::decode::{DecodeOptions, DecodeWorkspace, MAX_QUERIES, decode_whole};
+use super::dropout::Dropout;
 use super::forward::{ForwardOptions, forward_checked};
 use super::shape::{Inputs, Outputs};
 use crate::check::Check;
@@ -44,13 +45,25 @@ pub struct SdpaOptions<'a, T: Element> {
     pub scale: Option<f32>,
     /// Several heads of queries may share one of keys and values: head h has KV head h / (heads / kv_heads), as after PyTorch's `repeat_interleave`.
     pub enable_gqa: bool,
-    /// The share of weights that are dropped. Only 0 is possible.
+    /// The share of weights that are dropped, from 0 on and below 1. As PyTorch's: what is passed is taken, whether a model trains or not.
     pub dropout_p: f32,
+    /// Which weights are dropped: see [`Dropout`]. (PyTorch takes both from the state of its generator, and its kernels number weights in other ways: the same seed drops others there.)
+    pub dropout_seed: u64,
+    /// See `dropout_seed`.
+    pub dropout_offset: u64,
 }
 
 impl<T: Element> Default for SdpaOptions<'_, T> {
     fn default() -> Self {
-        SdpaOptions { attn_mask: None, is_causal: false, scale: None, enable_gqa: false, dropout_p: 0.0 }
+        SdpaOptions {
+            attn_mask: None,
+            is_causal: false,
+            scale: None,
+            enable_gqa: false,
+            dropout_p: 0.0,
+            dropout_seed: 0,
+            dropout_offset: 0,
+        }
     }
 }
 
@@ -66,7 +79,7 @@ impl<T: Element> Default for SdpaOptions<'_, T> {
 ///
 /// Any strides. Up to 8 queries without a mask tensor are [`decode`](fn@super::decode())'s kernel, which reads the keys once for all heads of a group, and splits them where there are few sequences
 /// and heads: `workspace` has its partial results, and is not touched otherwise. All else is [`forward`](fn@super::forward())'s, whose numerics are the same; causal attention of more queries than keys is
-/// two launches of it. A mask tensor keeps it from the kernel for Hopper, so say `is_causal` rather than pass such a mask.
+/// two launches of it. [Backward](fn@super::backward) takes what this took as [`ForwardOptions`]: where `is_causal` with other numbers of queries than keys, with zeros as `q_start`. A mask tensor, or dropout, keeps it from the kernel for Hopper, so say `is_causal` rather than pass such a mask.
 ///
 /// ```
 /// use tegula::prelude::*;
@@ -84,7 +97,7 @@ impl<T: Element> Default for SdpaOptions<'_, T> {
 /// ```
 ///
 /// # Errors
-/// Shapes that do not fit, `is_causal` beside an `attn_mask`, fewer KV heads without `enable_gqa`, a `dropout_p` other than 0, a head dimension above 256, a scale that is not above 0,
+/// Shapes that do not fit, `is_causal` beside an `attn_mask`, fewer KV heads without `enable_gqa`, a `dropout_p` that is negative, or 1 or more, a head dimension above 256, a scale that is not above 0,
 /// and what a launch can fail with.
 pub fn scaled_dot_product_attention<'a, T: Activation + DotInto<f32>>(
     q: impl Into<TensorView<'a, T>>,
@@ -103,7 +116,9 @@ pub fn scaled_dot_product_attention<'a, T: Activation + DotInto<f32>>(
     let outputs = Outputs { out: check.done(outputs.out.transpose(1, 2))?, lse: outputs.lse };
 
     let whole = [q.dim(0), q.dim(1), queries, keys];
-    let mut call = Call { check, scale: options.scale, workspace, stream };
+    let SdpaOptions { dropout_p: probability, dropout_seed: seed, dropout_offset: offset, .. } = *options;
+    let dropout = (probability > 0.0).then_some(Dropout { probability, seed, offset });
+    let mut call = Call { check, scale: options.scale, dropout, workspace, stream };
     let forward = ForwardOptions::default();
     match &options.attn_mask {
         Some(AttnMask::Bool(mask)) => {
@@ -116,6 +131,12 @@ pub fn scaled_dot_product_attention<'a, T: Activation + DotInto<f32>>(
         }
         Some(AttnMask::CausalLowerRight) => call.run(inputs, true, outputs),
         None if !options.is_causal => call.run(inputs, false, outputs),
+        None if dropout.is_some() && queries != keys => {
+            // In one launch: which weights are dropped follows from their places in the whole.
+            let first = check.done(stream.device().zeros::<i32>(&[q.dim(0)]))?;
+            let q_start = Some(first.view());
+            call.forward(inputs, outputs, &ForwardOptions { causal: true, q_start, ..forward })
+        }
         None => {
             // The first queries and as many keys are a square, in which both corners are on the diagonal.
             let square = queries.min(keys);
@@ -156,9 +177,9 @@ fn extents<T: Element>(
         let help = "put the causal part into the mask, or pass `AttnMask::CausalLowerRight`, or leave one of them out";
         return Err(check.refuse("attn_mask", "a mask beside `is_causal`", help));
     }
-    if options.dropout_p != 0.0 {
-        let problem = format!("{}, but only 0 is possible", options.dropout_p);
-        return Err(check.refuse("dropout_p", problem, "pass 0, as PyTorch does of a model in `eval` mode"));
+    if !(0.0..1.0).contains(&options.dropout_p) {
+        let problem = format!("{}, but a share from 0 on and below 1 is needed", options.dropout_p);
+        return Err(check.refuse("dropout_p", problem, "pass 0 where a model does not train"));
     }
     Ok([queries, keys])
 }
@@ -194,6 +215,7 @@ fn split<'o, T: Element>(
 struct Call<'w, 's> {
     check: Check,
     scale: Option<f32>,
+    dropout: Option<Dropout>,
     workspace: &'w mut DecodeWorkspace,
     stream: &'s Stream,
 }
@@ -206,7 +228,7 @@ impl Call<'_, '_> {
         causal: bool,
         outputs: Outputs<'_, T>,
     ) -> Result<(), Error> {
-        if inputs.q.dim(1) > MAX_QUERIES {
+        if inputs.q.dim(1) > MAX_QUERIES || self.dropout.is_some() {
             return self.forward(inputs, outputs, &ForwardOptions { causal, ..ForwardOptions::default() });
         }
         let options = DecodeOptions { scale: self.scale, ..DecodeOptions::default() };
@@ -219,7 +241,7 @@ impl Call<'_, '_> {
         outputs: Outputs<'_, T>,
         options: &ForwardOptions<'_, T>,
     ) -> Result<(), Error> {
-        let options = ForwardOptions { scale: self.scale, ..*options };
+        let options = ForwardOptions { scale: self.scale, dropout: self.dropout, ..*options };
         forward_checked(&self.check, inputs, outputs, &options, self.stream)
     }
 }

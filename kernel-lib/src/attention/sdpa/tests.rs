@@ -8,7 +8,7 @@ use super::{AttnMask, SdpaOptions, scaled_dot_product_attention};
 use crate::Activation;
 use crate::attention::reference::Problem;
 use crate::attention::testing::{Case, Memory, Placed};
-use crate::attention::{DecodeWorkspace, Outputs};
+use crate::attention::{DecodeWorkspace, Dropout, Outputs};
 use crate::testing::{Rng, device, shown, sized, to_f64};
 
 /// Which keys are seen.
@@ -43,7 +43,11 @@ fn run<T: Activation + DotInto<f32>>(
     options: SdpaOptions<'_, T>,
 ) {
     let p = &case.problem;
+    let dropout = p.dropout.unwrap_or(Dropout { probability: 0.0, seed: 0, offset: 0 });
     let options = SdpaOptions {
+        dropout_p: dropout.probability,
+        dropout_seed: dropout.seed,
+        dropout_offset: dropout.offset,
         enable_gqa: p.heads != p.kv_heads,
         scale: p.scale.map(|scale| scale as f32),
         ..options
@@ -150,6 +154,17 @@ fn masks_broadcast() {
     }
 }
 
+/// Which weights are dropped does not depend on how many launches it takes without.
+#[test]
+fn dropped_weights() {
+    let dropout = Some(Dropout { probability: 0.4, seed: 3, offset: 4 });
+    for (queries, keys) in [(5, 40), (40, 40), (33, 9), (12, 30)] {
+        for seen in [Seen::All, Seen::TopLeft, Seen::LowerRight] {
+            in_every_type(&Problem { dropout, ..problem(queries, keys, (4, 2), 32, seen) }, seen, 1);
+        }
+    }
+}
+
 /// A query whose mask hides all keys: PyTorch gave NaN before 2.5, FlashInfer reported it as 4452.
 #[test]
 fn what_sees_nothing_is_zero() {
@@ -188,7 +203,7 @@ fn what_does_not_fit_is_named() {
         call(&x, &[2, 3, 5, 16], &[2, 3, 5, 16], &x, SdpaOptions { enable_gqa: true, ..options }),
         call(&x, &x, &x, &x, SdpaOptions { attn_mask, ..options }),
         call(&x, &x, &x, &x, SdpaOptions { attn_mask, is_causal: true, ..options }),
-        call(&x, &x, &x, &x, SdpaOptions { dropout_p: 0.1, ..options }),
+        call(&x, &x, &x, &x, SdpaOptions { dropout_p: 1.0, ..options }),
         call(&x, &x, &x, &x, SdpaOptions { scale: Some(-1.0), ..options }),
     ];
     expect![[r#"
@@ -201,7 +216,7 @@ fn what_does_not_fit_is_named() {
         `attention::scaled_dot_product_attention`, argument `q`: 4 heads, but a multiple of the 3 KV heads is needed; each KV head serves a group of as many heads
         `attention::scaled_dot_product_attention`, argument `attn_mask`: shape [5, 3], which does not broadcast to [2, 4, 5, 5]; [batch, heads, queries, keys], of which each may be 1, and the first absent
         `attention::scaled_dot_product_attention`, argument `attn_mask`: a mask beside `is_causal`; put the causal part into the mask, or pass `AttnMask::CausalLowerRight`, or leave one of them out
-        `attention::scaled_dot_product_attention`, argument `dropout_p`: 0.1, but only 0 is possible; pass 0, as PyTorch does of a model in `eval` mode
+        `attention::scaled_dot_product_attention`, argument `dropout_p`: 1, but a share from 0 on and below 1 is needed; pass 0 where a model does not train
         `attention::scaled_dot_product_attention`, argument `scale`: -1, but a finite number above 0 is needed
     "#]].assert_eq(&shown(results));
 }
