@@ -80,7 +80,10 @@ pub const PASSES: &[Pass] = &[
             let mut specialized = kernel.clone();
             let done = match kernel.explicit_groups() {
                 Some(_) => specialize_warps::explicit::run(&mut specialized, gpu).is_some(),
-                None => specialize_warps::run(&mut specialized, gpu, u32::MAX).is_some(),
+                None => {
+                    let depth = specialize_warps::Depth { most: u32::MAX, ahead: true };
+                    specialize_warps::run(&mut specialized, gpu, depth).is_some()
+                }
             };
             if done {
                 *kernel = specialized;

@@ -7,7 +7,8 @@
 use super::plan_shared_memory::SharedPlan;
 use super::{
     assign_layouts, insert_barriers, legalize_math, merge_warp_groups, pipeline_loops, plan_shared_memory,
-    simplify, specialize_warps,
+    simplify,
+    specialize_warps::{self, Depth},
 };
 use crate::artifact::CompileError;
 use crate::kernel::Kernel;
@@ -66,13 +67,14 @@ fn explicit(kernel: &Kernel, gpu: &GpuFeatures) -> Option<Result<Scheduled, Comp
 
 /// With loads and computation on different warps, if the kernel asks for it, the GPU has the means, and it fits with two stages or more.
 fn specialize(kernel: &Kernel, gpu: &GpuFeatures) -> Option<Scheduled> {
-    let mut most = u32::MAX;
+    let mut depth = Depth { most: u32::MAX, ahead: true };
     loop {
         let mut attempt = kernel.clone();
-        let stages = specialize_warps::run(&mut attempt, gpu, most)?;
+        let stages = specialize_warps::run(&mut attempt, gpu, depth)?;
         simplify::run(&mut attempt);
         match with_layouts(attempt, gpu) {
-            Err(_) if stages > 2 => most = stages - 1,
+            Err(_) if depth.ahead => depth.ahead = false,
+            Err(_) if stages > 2 => depth.most = stages - 1,
             done => return done.ok(),
         }
     }

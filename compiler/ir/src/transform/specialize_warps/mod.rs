@@ -45,8 +45,17 @@ use crate::target::GpuFeatures;
 use crate::types::{ChannelType, Elem, Type};
 use plan::Plan;
 
-/// Specialises a kernel that asks for it. Gives the depth of the deepest ring; `None`: it cannot be, and may have been changed. No ring gets more than `most` slots.
-pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
+/// How far the producer may run ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct Depth {
+    /// No ring has more slots.
+    pub most: u32,
+    /// Do rings of outer loops have two, where there is room?
+    pub ahead: bool,
+}
+
+/// Specialises a kernel that asks for it. Gives the depth of the deepest ring; `None`: it cannot be, and may have been changed.
+pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<u32> {
     if kernel.hints.warp_specialize == WarpSpecialize::Off || !gpu.wgmma {
         return None;
     }
@@ -56,7 +65,7 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<u32> {
     if ctas > 1 {
         divide_rows::run(kernel, ctas)?;
     }
-    let plan = plan::plan(kernel, gpu, most)?;
+    let plan = plan::plan(kernel, gpu, depth)?;
     let body = kernel.body;
     let mut b = Builder::at_end(kernel, scratch);
     let mut made = Made::default();

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::super::plan_shared_memory;
+use super::Depth;
 use super::turned::{is_other_way, turned_layout};
 use crate::analysis::access;
 use crate::analysis::axis_info::{AxisInfoMap, is_non_negative};
@@ -219,8 +220,8 @@ impl Map {
     }
 }
 
-/// The plan for a kernel; `None` if there is nothing to specialise, or it would not fit. Rings have `most` slots at most.
-pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<Plan> {
+/// The plan for a kernel; `None` if there is nothing to specialise, or it would not fit.
+pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<Plan> {
     let map = Map::of(kernel);
     let info = AxisInfoMap::compute(kernel);
     let dots = choose_dots(kernel, &map, &info);
@@ -255,7 +256,7 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> Option<
     let mut staging: Vec<SharedType> = stores.iter().map(|s| s.ring).collect();
     staging.dedup();
     let staging = staging.iter().map(|ring| ring.slots * slot_bytes(ring)).sum();
-    choose_slots(kernel, gpu, &map, &mut channels, staging, most, &accumulating)?;
+    choose_slots(kernel, gpu, &map, &mut channels, staging, depth, &accumulating)?;
     Some(Plan { dots, channels, rings, dropped, needed, accumulating, stores, turns, explicit: false })
 }
 
@@ -734,19 +735,19 @@ pub(super) fn slot_bytes(ring: &SharedType) -> u32 {
 /// Shared memory kept for barriers and for small exchanges between threads.
 const RESERVE: u32 = 2048;
 
-/// Gives the rings of inner loops as many slots as are asked for and fit, all others one.
+/// Gives the rings of inner loops as many slots as are asked for and fit, those of outer loops two if there is room for them, all others one.
 fn choose_slots(
     kernel: &Kernel,
     gpu: &GpuFeatures,
     map: &Map,
     channels: &mut [Channel],
     staging: u32,
-    most: u32,
+    depth: Depth,
     accumulating: &HashSet<Block>,
 ) -> Option<()> {
     let wanted = |c: &Channel| {
         let Opcode::For(hints) = kernel.ops[map.parent.get(&c.block)?.0].opcode else { return None };
-        Some(hints.stages.unwrap_or(kernel.hints.num_stages).min(most))
+        Some(hints.stages.unwrap_or(kernel.hints.num_stages).min(depth.most))
     };
     let holds_others = |block: Block| {
         kernel.blocks[block].ops.iter().any(|&op| {
@@ -774,11 +775,31 @@ fn choose_slots(
     }
     let room = gpu.max_shared_bytes.checked_sub(fixed + staging + RESERVE)?;
     let fit = room / one.max(1);
+    let is_inner =
+        |channels: &[Channel], ring| channels.iter().zip(&deep).any(|(c, deep)| c.ring == ring && *deep);
+    let mut left = room;
+    for ring in (0..rings).filter(|&ring| is_inner(channels, ring)) {
+        if fit == 0 && slots[ring] > 1 {
+            return None;
+        }
+        slots[ring] = slots[ring].min(fit.max(1));
+        let bytes = channels.iter().find(|c| c.ring == ring).map_or(0, Channel::bytes);
+        left = left.saturating_sub(slots[ring] * bytes);
+    }
+    // What is left goes to the rings of outer loops: what the next tile begins with is loaded under the end of this one.
+    for ring in (0..rings).filter(|&ring| depth.ahead && !is_inner(channels, ring)) {
+        let in_loop = |c: &&Channel| c.ring == ring && map.parent.contains_key(&c.block);
+        if let Some(bytes) = channels.iter().find(in_loop).map(Channel::bytes).filter(|&bytes| bytes <= left)
+        {
+            slots[ring] = 2;
+            left -= bytes;
+        }
+    }
     for channel in channels.iter_mut() {
-        channel.slots = slots[channel.ring].min(fit.max(1));
+        channel.slots = slots[channel.ring];
         // An accumulating loop gives a slot back an iteration late.
         let least = if accumulating.contains(&channel.block) { 2 } else { 1 };
-        if channel.slots < least || slots[channel.ring] > 1 && fit == 0 {
+        if channel.slots < least {
             return None;
         }
         for load in &mut channel.loads {
