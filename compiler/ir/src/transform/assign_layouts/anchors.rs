@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
+use super::Priority;
+use super::infer::Homes;
 use crate::analysis::access::{self, Access};
 use crate::analysis::axis_info::AxisInfoMap;
 use crate::kernel::{Kernel, LayoutRef, Op, Value};
-use crate::layout::{self, LinearLayout};
+use crate::layout::{self, Conversion, LinearLayout, plan_conversion};
 use crate::op::{DotPrecision, Opcode};
 use crate::target::GpuFeatures;
 use crate::transform::plan_shared_memory::mma_tile;
@@ -152,6 +154,29 @@ impl Anchors {
                 for value in makers.into_iter().flatten() {
                     self.fragments.entry(value).or_insert(layout);
                 }
+            }
+        }
+    }
+
+    /// What is left of an asynchronous dot's rows when they have been reduced (a maximum, a sum) is stored by those that hold it, if there are no more elements than threads: a better
+    /// layout would save nothing of the few accesses, and getting there costs two barriers, at which warpgroups that are apart wait for each other.
+    pub fn store_from_home(&mut self, kernel: &Kernel, homes: &Homes) {
+        if !self.dots.keys().any(|&op| matches!(kernel.ops[op].opcode, Opcode::AsyncDot { .. })) {
+            return;
+        }
+        let threads = u64::from(32 * self.num_warps);
+        for (&op, wanted) in &mut self.memory {
+            let data = &kernel.ops[op];
+            let Some(&stored) =
+                data.operands.last().filter(|_| matches!(data.opcode, Opcode::ViewStore { .. }))
+            else {
+                continue;
+            };
+            let Some((home, Priority::Fragment)) = homes[stored] else { continue };
+            let small = kernel.ty(stored).shape().is_some_and(|shape| shape.num_elements() <= threads);
+            let converted = plan_conversion(&kernel.layouts[home], &kernel.layouts[*wanted], 32);
+            if small && matches!(converted, Ok(Conversion::Shared(_))) {
+                *wanted = home;
             }
         }
     }

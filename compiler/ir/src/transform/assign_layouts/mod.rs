@@ -35,8 +35,9 @@ enum Priority {
 
 /// Gives every tile of rank ≥ 1 a layout. Runs once, on a verified kernel without layouts.
 pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures) {
-    let anchors = anchors::Anchors::collect(kernel, gpu);
+    let mut anchors = anchors::Anchors::collect(kernel, gpu);
     let homes = infer::infer(kernel, &anchors);
+    anchors.store_from_home(kernel, &homes);
     rewrite::rewrite(kernel, &anchors, &homes);
     // What a loop needs in another layout is converted where it is used; if the loop does not change it, once is enough. Only conversions
     // move: index arithmetic that was rebuilt inside is cheaper to compute again than to keep in registers.
