@@ -2,6 +2,7 @@
 
 use melior::ir::{Type, ValueLike};
 use tegula_ir::kernel::{Block, Op, Value};
+use tegula_ir::op::Opcode;
 
 use super::emitter::{IntCmp, V};
 use super::values::Lowered;
@@ -15,8 +16,14 @@ impl<'c> Lowering<'c, '_> {
         let signed = self.elem(data.operands[0]).is_signed();
         let bounds: Vec<V<'c>> = data.operands[..3].iter().map(|&v| self.scalar(v)).collect();
         // Fragments stay packed around the loop: unpacked, every half of a word would be a value of its own.
-        let packed: Vec<bool> =
-            data.operands[3..].iter().map(|&v| matches!(self.values[v], Some(Lowered::Words(..)))).collect();
+        let args = self.kernel.blocks[body].args.clone();
+        let packed: Vec<bool> = data.operands[3..]
+            .iter()
+            .zip(&args[1..])
+            .map(|(&v, &arg)| {
+                matches!(self.values[v], Some(Lowered::Words(..))) || self.is_fragment(arg, body)
+            })
+            .collect();
         let inits = self.flatten_as(&data.operands[3..], &packed);
         let mut arg_types = vec![bounds[0].r#type()];
         arg_types.extend(inits.iter().map(|v| v.r#type()));
@@ -28,7 +35,6 @@ impl<'c> Lowering<'c, '_> {
             return self.unsigned_for(op, body, &bounds, &inits);
         }
         let open = self.e.open(&arg_types);
-        let args = self.kernel.blocks[body].args.clone();
         self.set(args[0], vec![open.args[0]]);
         self.bind_as(&args[1..], &open.args[1..], &packed);
         self.loops += 1;
@@ -43,6 +49,14 @@ impl<'c> Lowering<'c, '_> {
         let results = self.e.op_with_regions("scf.for", &operands, &arg_types[1..], &[], vec![region]);
         self.bind_as(&data.results, &results, &packed);
         Ok(())
+    }
+
+    /// Is a value operand A of an asynchronous dot of this block?
+    fn is_fragment(&self, value: Value, block: Block) -> bool {
+        self.kernel.blocks[block].ops.iter().any(|&op| {
+            let data = &self.kernel.ops[op];
+            matches!(data.opcode, Opcode::AsyncDot { .. }) && data.operands[0] == value
+        })
     }
 
     fn unsigned_for(&mut self, op: Op, body: Block, bounds: &[V<'c>], inits: &[V<'c>]) -> Result {
