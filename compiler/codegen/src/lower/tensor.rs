@@ -134,48 +134,59 @@ impl<'c> Lowering<'c, '_> {
             .iter()
             .flat_map(|&m| (0..width).step_by(columns as usize).map(move |n| (m, n)))
             .collect();
-        // With an odd number of parts the next store begins with the buffer that this one ends with.
+        // Two parts, one for each buffer, are written together, between two barriers instead of four. Of more parts, one is written while the one before is copied; with an odd number
+        // of them, the next store begins with the buffer that this one ends with.
+        let together = if parts.len() == 2 { 2 } else { 1 };
         let odd = parts.len() % 2 == 1;
-        for (i, &(m, n0)) in parts.iter().enumerate() {
-            let buffer = self.e.const_byte_offset(base, ((i as u32 % 2) * slot) as i32);
-            self.guarded(first, |s| nvvm::bulk_wait_read(&s.e, if odd && i == 0 { 0 } else { 1 }));
+        let buffers = [0, slot].map(|at| self.e.const_byte_offset(base, at as i32));
+        for (i, parts) in parts.chunks(together).enumerate() {
+            let buffers = &buffers[i % 2..];
+            let all_copied = together == 2 || odd && i == 0;
+            self.guarded(first, |s| nvvm::bulk_wait_read(&s.e, if all_copied { 0 } else { 1 }));
             self.warpgroup_barrier();
-            if bytes == 2 {
-                for n in (0..columns).step_by(16) {
-                    let at = self.e.byte_offset(buffer, self.e.xor(thread, self.e.i32(offset(0, n).into())));
-                    let word = |r: u32, c: u32| by_coords[&(m + r, n0 + n + c)];
-                    let at = self.pointer_word(at);
-                    nvvm::stmatrix(&self.e, at, [word(0, 0), word(8, 0), word(0, 8), word(8, 8)]);
-                }
-            } else {
-                for n in (0..columns).step_by(8) {
-                    for r in [0, 8] {
-                        let own = self.e.xor(thread, self.e.i32(offset(r, n).into()));
-                        let at = self.e.byte_offset(buffer, own);
-                        let pair = [by_coords[&(m + r, n0 + n)], by_coords[&(m + r, n0 + n + 1)]];
-                        self.store_shared(at, &pair, bytes);
+            for (&(m, n0), &buffer) in parts.iter().zip(buffers) {
+                let word = |r: u32, c: u32| by_coords[&(m + r, n0 + c)];
+                if bytes == 2 {
+                    for n in (0..columns).step_by(16) {
+                        let own = self.e.xor(thread, self.e.i32(offset(0, n).into()));
+                        let at = self.pointer_word(self.e.byte_offset(buffer, own));
+                        let words = [word(0, n), word(8, n), word(0, n + 8), word(8, n + 8)];
+                        nvvm::stmatrix(&self.e, at, words);
+                    }
+                } else {
+                    for n in (0..columns).step_by(8) {
+                        for r in [0, 8] {
+                            let own = self.e.xor(thread, self.e.i32(offset(r, n).into()));
+                            let at = self.e.byte_offset(buffer, own);
+                            self.store_shared(at, &[word(r, n), word(r, n + 1)], bytes);
+                        }
                     }
                 }
             }
             nvvm::proxy_fence(&self.e);
             self.warpgroup_barrier();
-            let row = self.e.add(first_row, self.e.i32(m.into()));
-            let at: Vec<V<'c>> = copy
-                .map
-                .order()
+            let places: Vec<Vec<V<'c>>> = parts
                 .iter()
-                .map(|&axis| {
-                    let start = starts[axis as usize];
-                    match axes.iter().position(|&a| a == u32::from(axis)) {
-                        Some(0) => self.e.add(start, row),
-                        Some(_) => self.e.add(start, self.e.i32(n0.into())),
-                        None => start,
-                    }
+                .map(|&(m, n0)| {
+                    let row = self.e.add(first_row, self.e.i32(m.into()));
+                    let order = copy.map.order().iter();
+                    order
+                        .map(|&axis| {
+                            let start = starts[axis as usize];
+                            match axes.iter().position(|&a| a == u32::from(axis)) {
+                                Some(0) => self.e.add(start, row),
+                                Some(_) => self.e.add(start, self.e.i32(n0.into())),
+                                None => start,
+                            }
+                        })
+                        .collect()
                 })
                 .collect();
             self.guarded(first, |s| {
-                let src = s.pointer_word(buffer);
-                nvvm::tensor_store(&s.e, src, map, &at);
+                for (at, &buffer) in places.iter().zip(buffers) {
+                    let src = s.pointer_word(buffer);
+                    nvvm::tensor_store(&s.e, src, map, at);
+                }
                 nvvm::bulk_commit(&s.e);
             });
         }

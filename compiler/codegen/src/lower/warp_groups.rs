@@ -133,7 +133,7 @@ impl<'c> Lowering<'c, '_> {
         Ok(())
     }
 
-    /// Waits for the tensor stores that this thread has started: a CTA's shared memory must outlive them.
+    /// Waits until the tensor stores that this thread has started have read their shared memory, which must outlive that. (What they write is there when the kernel has ended.)
     fn finish_stores(&mut self, op: Op) {
         let mut stores = false;
         self.kernel.walk(self.kernel.ops[op].regions[1], &mut |op| {
@@ -141,7 +141,7 @@ impl<'c> Lowering<'c, '_> {
         });
         if stores {
             let first = self.first_of_warpgroup();
-            self.guarded(first, |s| nvvm::bulk_wait(&s.e));
+            self.guarded(first, |s| nvvm::bulk_wait_read(&s.e, 0));
         }
     }
 

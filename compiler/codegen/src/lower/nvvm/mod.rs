@@ -25,9 +25,7 @@ pub(super) use memory::{
     AtomicAccess, atomic_cas, atomic_load, atomic_rmw, cp_async, cp_async_commit, cp_async_wait,
     load_predicated, prefetch, store_predicated,
 };
-pub(super) use tensor::{
-    bulk_commit, bulk_wait, bulk_wait_read, prefetch_map, proxy_fence, tensor_load, tensor_store,
-};
+pub(super) use tensor::{bulk_commit, bulk_wait_read, prefetch_map, proxy_fence, tensor_load, tensor_store};
 pub(super) use warp::{
     permute_bytes, shuffle_first, shuffle_index, shuffle_xor, thread_index_again, trap, vprintf, warp_barrier,
 };

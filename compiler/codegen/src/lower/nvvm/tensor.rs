@@ -75,11 +75,6 @@ pub fn bulk_wait_read(e: &Emitter<'_>, n: u32) {
     e.asm(&format!("cp.async.bulk.wait_group.read {n};"), MEMORY, &[], &[], true);
 }
 
-/// Waits until all groups are done.
-pub fn bulk_wait(e: &Emitter<'_>) {
-    e.asm("cp.async.bulk.wait_group 0;", MEMORY, &[], &[], true);
-}
-
 /// Fetches a tensor map ahead of its first use.
 pub fn prefetch_map<'c>(e: &Emitter<'c>, map: V<'c>) {
     e.asm("prefetch.tensormap [$0];", "l,~{memory}", &[map], &[], true);
