@@ -299,7 +299,7 @@ fn attention_on_fp8() {
             writeln!(
                 table,
                 "heads of {dim}{}: {} registers, {} bytes of shared memory, {spilled} bytes spilled; {} QGMMA, {} waits for products, {} F2FP, {} PRMT, {} SHFL, {} LDSM, {} STSM, \
-                 {} instructions",
+                 {} BAR, {} instructions",
                 if causal { ", causal" } else { "" },
                 report.registers,
                 made.kernel.shared_bytes,
@@ -310,6 +310,8 @@ fn attention_on_fp8() {
                 count("SHFL"),
                 count("LDSM"),
                 count("STSM"),
+                // Of all threads, of turns, and of a warpgroup's stores: none of all consumers, which would stop those that are ahead.
+                count("BAR"),
                 instructions.len(),
             )
             .expect("a string takes everything");

@@ -178,15 +178,22 @@ impl ForwardConfig {
         } else {
             (256, 64, 16)
         };
-        ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps, num_stages: 2 }
+        // Small slots leave room for more of them; four warpgroups, of which each reads a slot when it comes to it, make use of four.
+        let num_stages = match num_warps {
+            16 => 4,
+            _ if widest <= 64 => 3,
+            _ => 2,
+        };
+        ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps, num_stages }
     }
 
-    /// The config of the kernel for Hopper on FP8: its operands take half the room, and so do its weights, in registers.
+    /// The config of the kernel for Hopper on FP8: its operands take half the room, and so do its weights, in registers. Values go through two rings: with three stages, what is transposed is
+    /// there in time.
     pub fn hopper_fp8(head_dim: usize, value_dim: usize) -> ForwardConfig {
         // Tensor cores take FP8 32 elements at a time, and a warp transposes 16 rows of 32.
         let (head_dim, value_dim) = (padded(head_dim).max(32), padded(value_dim).max(32));
         let block_kv = if head_dim.max(value_dim) > 128 { 64 } else { 128 };
-        ForwardConfig { block_q: 128, block_kv, head_dim, value_dim, num_warps: 8, num_stages: 2 }
+        ForwardConfig { block_q: 128, block_kv, head_dim, value_dim, num_warps: 8, num_stages: 3 }
     }
 
     /// All that the choice gives for the usual head dimensions.

@@ -77,7 +77,7 @@ pub fn forward_fp8<T: OfFp8, F: ScoreMod>(
     if on_hopper && mapped && options.is_plain() {
         let given = Given { causal: options.causal, lse: outputs.lse.is_some(), ..Given::default() };
         let config = ForwardConfig::hopper_fp8(head_dim, value_dim);
-        let dealt = Dealt::of(&extents, &config, given.causal, size_of::<f8e4m3>(), device);
+        let dealt = Dealt::of(&extents, &config, given.causal, device);
         let lse = match outputs.lse {
             Some(lse) => lse,
             None => check.done(TensorViewMut::empty(device, 3))?,
@@ -92,7 +92,6 @@ pub fn forward_fp8<T: OfFp8, F: ScoreMod>(
             outputs.out,
             lse,
             scale,
-            dealt.together,
             dealt.pairs as i32,
             given,
             config,

@@ -87,7 +87,7 @@ pub(super) fn forward_checked<T: Activation + DotInto<f32>, F: ScoreMod>(
         class.is_hopper() && bytes == 2 && queries > HOPPER_QUERIES && !given.kv_len && !given.q_start;
     if asked.is_none() && hopper && [&inputs.q, &inputs.k, &inputs.v].iter().all(|x| has_tensor_map(x)) {
         let config = ForwardConfig::hopper(queries, head_dim, value_dim, given.causal);
-        let dealt = Dealt::of(&extents, &config, given.causal, bytes, device);
+        let dealt = Dealt::of(&extents, &config, given.causal, device);
         let launch = hopper::attention_forward_hopper::<T>(
             inputs.q,
             inputs.k,
@@ -95,7 +95,6 @@ pub(super) fn forward_checked<T: Activation + DotInto<f32>, F: ScoreMod>(
             outputs.out,
             lse,
             scale,
-            dealt.together,
             dealt.pairs as i32,
             given,
             config,
@@ -264,16 +263,13 @@ impl<'o, 'a: 'o, T: Activation> Scored<'o, 'a, T> {
 
 /// How the blocks are dealt out on Hopper.
 struct Dealt {
-    /// Heads that are gone through side by side.
-    together: i32,
     /// Two blocks at a time?
     pairs: bool,
     programs: usize,
 }
 
 impl Dealt {
-    /// Of elements of `bytes` bytes.
-    fn of(extents: &Extents, config: &ForwardConfig, causal: bool, bytes: usize, device: &Device) -> Dealt {
+    fn of(extents: &Extents, config: &ForwardConfig, causal: bool, device: &Device) -> Dealt {
         let &Extents { batch, queries, keys, heads, .. } = extents;
         let blocks = queries.div_ceil(config.block_q);
         // A partner that is not there costs as much as the lightest block: little beside many, nothing beside none.
@@ -281,11 +277,7 @@ impl Dealt {
         // Programs that stay, where what is dealt out is of equal weight.
         let stay = pairs || !causal;
         let most = if stay { device.properties().multiprocessors.max(1) as usize } else { usize::MAX };
-        Dealt {
-            together: if causal { 1 } else { heads_together(extents, bytes) },
-            pairs,
-            programs: (blocks.div_ceil(1 + pairs as usize) * heads * batch).min(most),
-        }
+        Dealt { pairs, programs: (blocks.div_ceil(1 + pairs as usize) * heads * batch).min(most) }
     }
 }
 
@@ -294,18 +286,6 @@ pub const HOPPER_QUERIES: usize = 64;
 
 /// Up to so many blocks, if their number is odd, causal attention is not dealt out in pairs.
 const ODD_BLOCKS: usize = 8;
-
-/// What keys and values of the heads that are gone through side by side may take: half of an H100's or H200's L2 cache.
-const TOGETHER_BYTES: usize = 25 << 20;
-
-/// How many heads are gone through side by side, so that what they read stays in the L2 cache: whole groups of those that share keys, and as many each time.
-fn heads_together(extents: &Extents, bytes: usize) -> i32 {
-    let Extents { batch, heads, kv_heads, keys, head_dim, value_dim, .. } = *extents;
-    let of_one = (keys * (head_dim + value_dim) * bytes).max(1);
-    let (most, groups) = ((TOGETHER_BYTES / of_one).max(1), kv_heads * batch);
-    let together = (1..=groups.min(most)).rev().find(|&n| groups.is_multiple_of(n)).unwrap_or(1);
-    (together * (heads / kv_heads.max(1))) as i32
-}
 
 /// Can tensor copies take it? (A kernel for Hopper without them would be compiled for the general path, which its tiles are too large for.)
 pub(in crate::attention) fn has_tensor_map<T: Element>(x: &TensorView<'_, T>) -> bool {

@@ -8,48 +8,44 @@
 
 use tegula::prelude::*;
 
-/// The blocks of all sequences (here: one head of one batch entry).
+/// The blocks of all sequences (here: one head of one batch entry), sequence after sequence: programs that run side by side read the same keys and values.
+///
+/// In unsigned numbers, whose division is the shorter one: the first thing that a block's loads, and all that follows, wait for.
 #[derive(Clone, Copy)]
 pub(super) struct Schedule {
     /// Blocks of a sequence.
-    pub blocks: Scalar<i32>,
-    pub sequences: Scalar<i32>,
-    /// How many sequences are gone through side by side, a divisor of all: their keys and values stay in the L2 cache meanwhile.
-    pub together: Scalar<i32>,
+    blocks: Scalar<u32>,
+    sequences: Scalar<u32>,
     /// Are blocks dealt out in pairs (1), or one by one (0)?
-    pub paired: Scalar<i32>,
+    paired: Scalar<u32>,
 }
 
 impl Schedule {
-    /// With arguments that are what they should be: at least one sequence side by side, pairs or none. That is written down, since the tensor-copy engine is let store blocks only where they are known
-    /// not to begin in front of the tensor.
-    pub fn new(
-        blocks: Scalar<i32>,
-        sequences: Scalar<i32>,
-        together: Scalar<i32>,
-        paired: Scalar<i32>,
-    ) -> Schedule {
-        Schedule { blocks, sequences, together: max(together, 1), paired: paired & 1 }
+    /// Whatever `paired` is, it is taken as 0 or 1.
+    pub fn new(blocks: Scalar<i32>, sequences: Scalar<i32>, paired: Scalar<i32>) -> Schedule {
+        let [blocks, sequences, paired] = [blocks, sequences, paired & 1].map(|x| x.cast::<u32>());
+        Schedule { blocks, sequences, paired }
     }
 
     /// What is dealt out of one sequence. Of an odd number of blocks, the heaviest has a partner that is not there.
-    fn portions(&self) -> Scalar<i32> {
+    fn portions(&self) -> Scalar<u32> {
         (self.blocks + self.paired) >> self.paired
     }
 
     /// This program's turns.
     pub fn turns(&self) -> DeviceRange<i32> {
-        let left = self.portions() * self.sequences - program_id(0);
-        range(0, cdiv(left, num_programs(0)) << self.paired)
+        let left = (self.portions() * self.sequences).cast::<i32>() - program_id(0);
+        range(0, cdiv(left, num_programs(0)) << self.paired.cast::<i32>())
     }
 
     /// What it does in a turn: the block, counted from the heaviest of its sequence, and the sequence. (A partner that is not there has the number behind the last one's.)
-    pub fn at(&self, turn: Scalar<i32>) -> (Scalar<i32>, Scalar<i32>) {
-        let portion = (turn >> self.paired) * num_programs(0) + program_id(0);
-        let section = self.portions() * self.together;
-        let (first, within) = (portion / section * self.together, portion % section);
-        let (heavy, sequence) = (within / self.together, first + within % self.together);
-        let light = (self.portions() << self.paired) - 1 - heavy;
-        (select((turn & self.paired).eq_(0), heavy, light), sequence)
+    pub fn at(&self, turn: Scalar<i32>) -> (Scalar<i32>, Scalar<u32>) {
+        let turn = turn.cast::<u32>();
+        let [program, programs] = [program_id(0), num_programs(0)].map(|x| x.cast::<u32>());
+        let portion = (turn >> self.paired) * programs + program;
+        let portions = self.portions();
+        let (sequence, heavy) = (portion / portions, portion % portions);
+        let light = (portions << self.paired) - 1 - heavy;
+        (select((turn & self.paired).eq_(0), heavy, light).cast::<i32>(), sequence)
     }
 }

@@ -306,21 +306,14 @@ fn blocks_of_128_queries() {
     }
 }
 
-/// Runs the kernel for Hopper by so many programs, which take so many heads side by side, with blocks dealt out one by one and in pairs.
-fn run_hopper(p: &Problem, config: ForwardConfig, programs: usize, together: usize, seed: u64) {
+/// Runs the kernel for Hopper by so many programs, with blocks dealt out one by one and in pairs.
+fn run_hopper(p: &Problem, config: ForwardConfig, programs: usize, seed: u64) {
     for paired in [false, true] {
-        run_dealt_out(p, config, programs, together, paired, seed);
+        run_dealt_out(p, config, programs, paired, seed);
     }
 }
 
-fn run_dealt_out(
-    p: &Problem,
-    config: ForwardConfig,
-    programs: usize,
-    together: usize,
-    paired: bool,
-    seed: u64,
-) {
+fn run_dealt_out(p: &Problem, config: ForwardConfig, programs: usize, paired: bool, seed: u64) {
     let case = Case::<bf16>::random(p.clone(), 1.0, seed);
     let device = device();
     let [q, k, v] = case.place(&device, Memory::Bshd);
@@ -329,25 +322,13 @@ fn run_dealt_out(
     let scale = 1.0 / (p.head_dim as f32).sqrt();
     let given = Given { causal: p.causal, lse: true, ..Given::default() };
     let (q, k, v) = (q.view(), k.view(), v.view());
-    let together = together as i32;
-    attention_forward_hopper::<bf16>(
-        q,
-        k,
-        v,
-        out.view_mut(),
-        &mut lse,
-        scale,
-        together,
-        paired as i32,
-        given,
-        config,
-    )
-    .num_warps(config.num_warps)
-    .num_stages(config.num_stages)
-    .grid(programs)
-    .launch(&device.stream())
-    .unwrap();
-    let what = format!("{p:?} by {programs} programs, {together} heads side by side, in pairs: {paired}");
+    attention_forward_hopper::<bf16>(q, k, v, out.view_mut(), &mut lse, scale, paired as i32, given, config)
+        .num_warps(config.num_warps)
+        .num_stages(config.num_stages)
+        .grid(programs)
+        .launch(&device.stream())
+        .unwrap();
+    let what = format!("{p:?} by {programs} programs, in pairs: {paired}");
     case.check(&out.values(), Some(&to_f64(&lse.to_vec().unwrap())), &what);
 }
 
@@ -359,20 +340,20 @@ fn the_kernel_for_hopper_in_small_tiles() {
     for (seed, (queries, keys)) in [(1, 1), (5, 40), (40, 5), (33, 48), (48, 33)].into_iter().enumerate() {
         for causal in [false, true] {
             let p = problem(queries, keys, (2, 1), 16, causal);
-            run_hopper(&p, tiles, queries.div_ceil(16) * 2, 2, seed as u64);
+            run_hopper(&p, tiles, queries.div_ceil(16) * 2, seed as u64);
         }
     }
 }
 
-/// Programs that stay take block after block, each of them once, whatever their number and however many heads are gone through side by side.
+/// Programs that stay take block after block, each of them once, whatever their number.
 #[test]
 fn each_block_is_one_programs() {
     let tiles =
         ForwardConfig { block_q: 16, block_kv: 16, head_dim: 16, value_dim: 16, num_warps: 1, num_stages: 1 };
     for causal in [false, true] {
         let p = Problem { batch: 2, ..problem(60, 50, (6, 3), 16, causal) };
-        for (programs, together) in [(1, 2), (2, 4), (5, 6), (7, 12), (11, 2), (48, 4), (50, 2)] {
-            run_hopper(&p, tiles, programs, together, programs as u64);
+        for programs in [1, 2, 5, 7, 11, 48, 50] {
+            run_hopper(&p, tiles, programs, programs as u64);
         }
     }
 }
@@ -383,26 +364,18 @@ fn blocks_after_blocks_on_warps_of_their_own() {
     for causal in [false, true] {
         for programs in [1, 2, 4] {
             let p = problem(300, 270, (2, 1), 64, causal);
-            run_hopper(&p, ForwardConfig::hopper(300, 64, 64, true), programs, 2, programs as u64);
+            run_hopper(&p, ForwardConfig::hopper(300, 64, 64, true), programs, programs as u64);
         }
         run_hopper(
             &problem(200, 300, (2, 2), 128, causal),
             ForwardConfig::hopper(200, 128, 128, causal),
             1,
-            1,
             9,
         );
-        run_hopper(
-            &problem(300, 300, (2, 2), 64, causal),
-            ForwardConfig::hopper(4096, 64, 64, causal),
-            1,
-            1,
-            9,
-        );
+        run_hopper(&problem(300, 300, (2, 2), 64, causal), ForwardConfig::hopper(4096, 64, 64, causal), 1, 9);
         run_hopper(
             &problem(200, 130, (2, 2), 256, causal),
             ForwardConfig::hopper(200, 256, 256, causal),
-            1,
             1,
             9,
         );
