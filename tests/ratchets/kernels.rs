@@ -109,6 +109,8 @@ fn chosen() -> Vec<Chosen> {
         let alone = DecodeConfig::choose(shape, GPU).for_programs(1, shape, GPU);
         add("attention_decode", "bf16, split", &alone, &format!("{what}, one a multiprocessor"));
         add("attention_append", "bf16", &AppendConfig::choose(1, 8, head_dim, head_dim, GPU), &what);
+        let append = (AppendConfig::choose(1, 8, head_dim, head_dim, GPU), rotary::Pairing::Half);
+        add("attention_append_rotary", "bf16", &append, &what);
         add("attention_merge", "f32, bf16", &MergeConfig::choose(8, head_dim, GPU), &what);
         let config = BackwardConfig::choose(4096, 4096, head_dim, head_dim, 2, GPU);
         let features = Features { right: true, ..Features::default() };

@@ -361,6 +361,8 @@ impl AxisInfoMap {
                 }
                 out
             }
+            // Who holds an element does not matter.
+            Opcode::ConvertLayout => at(0),
             Opcode::Permute { perm } if perm.is_empty() => at(0),
             Opcode::Permute { perm } => {
                 let from = at(0);

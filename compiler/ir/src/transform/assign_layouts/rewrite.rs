@@ -8,7 +8,7 @@ use super::anchors::{Anchors, intern};
 use super::infer::{self, Homes};
 use crate::kernel::{Block, Kernel, LayoutRef, Op, Value};
 use crate::op::Opcode;
-use crate::types::{Shape, Type};
+use crate::types::{ElemType, Shape, Type};
 
 /// Rewrites the whole kernel. Values without a home are built where they are used; their own operations disappear.
 pub(super) fn rewrite(kernel: &mut Kernel, anchors: &Anchors, homes: &Homes) {
@@ -213,6 +213,8 @@ impl Rewriter<'_> {
                 self.rebuild(op, layout)
             }
             _ if tile.layout == Some(layout) => value,
+            // Addresses and masks that are made of rows and columns: these are fewer.
+            Some(op) if self.is_spread(value, 16) => self.rebuild(op, layout),
             _ => {
                 let ty = self.kernel.ty(value).with_layout(Some(layout));
                 let loc =
@@ -259,6 +261,25 @@ impl Rewriter<'_> {
                 .results
                 .iter()
                 .all(|&r| self.kernel.ty(r).shape().is_some_and(|s| s.rank() > 0) && self.homes[r].is_none())
+    }
+
+    /// Is it arithmetic of indices, conditions or pointers, all of which were spread out of smaller tiles, or can be rebuilt?
+    fn is_spread(&self, value: Value, depth: u32) -> bool {
+        let is_index = self.kernel.ty(value).as_tile().is_some_and(|tile| match tile.elem {
+            ElemType::Value(elem) => !elem.is_float(),
+            ElemType::Ptr(_) => true,
+        });
+        let Some(op) = self.kernel.def_op(value).filter(|_| is_index && depth > 0) else { return false };
+        let data = &self.kernel.ops[op];
+        infer::is_cheap(&data.opcode)
+            && data.operands.iter().all(|&operand| {
+                self.kernel.ty(operand).shape().is_none_or(|shape| shape.rank() == 0)
+                    || self.kernel.def_op(operand).is_some_and(|of| {
+                        matches!(self.kernel.ops[of].opcode, Opcode::Broadcast | Opcode::Expand { .. })
+                            || self.is_rebuilt(of)
+                    })
+                    || self.is_spread(operand, depth - 1)
+            })
     }
 
     /// The layout of an operand that must be there without a say of the operation.

@@ -17,9 +17,12 @@
 //!
 //! A loop that is nothing but a matrix product is pipelined one level deeper, from shared memory into registers: see [`sliced`].
 //!
-//! What qualifies: a view load of rank 2 (padding with zeros), from memory that the loop does not write, at the top level of a loop's
-//! body, that feeds a dot there directly or through permutations and elementwise operations, whose offsets depend on nothing but the
+//! What qualifies: a view load of rank 2 (padding with zeros), or a load of as many pointers (with zeros where it is masked), from memory that the loop does not write, at the top level of a loop's
+//! body, that feeds a dot there directly or through permutations and elementwise operations, whose address depends on nothing but the
 //! loop's index and what is defined outside, and whose rows are made of 4-byte pieces at least. All others stay as they are.
+//!
+//! An address may also depend on what is loaded from an argument that nobody writes (the pages of a cache): that is loaded again for the copies, iterations ahead. Only from a view, whose
+//! bounds hold for iterations that do not exist, too.
 
 mod sliced;
 
@@ -32,7 +35,7 @@ use crate::analysis::axis_info::AxisInfoMap;
 use crate::builder::Builder;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef};
 use crate::layout;
-use crate::op::{BinaryOp, CacheHint, CmpOp, Dims, LoopHints, Opcode, Padding};
+use crate::op::{BinaryOp, CmpOp, Dims, Literal, LoopHints, Opcode, Padding};
 use crate::rewrite::{Mapping, clone_op, mapped};
 use crate::target::GpuFeatures;
 use crate::types::{Elem, SharedType, Type};
@@ -76,9 +79,10 @@ fn collect(kernel: &Kernel, block: Block, loops: &mut Vec<(Block, Op)>) {
 /// A load to be replaced.
 struct Candidate {
     load: Op,
-    /// The load's view and offsets, and its cache hint.
+    /// The load's view and offsets, or its pointers and mask.
     operands: SmallVec<[Value; 4]>,
-    cache: CacheHint,
+    /// What starts a copy.
+    copy: Opcode,
     /// The operations in the loop's body that compute its offsets, in order.
     slice: Vec<Op>,
     ring: SharedType,
@@ -91,7 +95,18 @@ fn candidates(kernel: &mut Kernel, info: &AxisInfoMap, for_op: Op) -> Vec<Candid
     let mut found = Vec::new();
     for &op in &ops {
         let data = &kernel.ops[op];
-        let Opcode::ViewLoad { padding: Padding::Zero, cache } = data.opcode else { continue };
+        let (copy, operands) = match data.opcode {
+            Opcode::ViewLoad { padding: Padding::Zero, cache } => {
+                (Opcode::AsyncCopyView { cache }, data.operands.clone())
+            }
+            Opcode::Load { cache } => match data.operands[..] {
+                [pointers, mask, other] if is_zero(kernel, other) => {
+                    (Opcode::AsyncCopyPtr { cache }, SmallVec::from_slice(&[pointers, mask]))
+                }
+                _ => continue,
+            },
+            _ => continue,
+        };
         let shape = kernel.ty(data.results[0]).shape().expect("verified");
         if shape.rank() != 2 || !feeds.contains(&data.results[0]) {
             continue;
@@ -99,25 +114,32 @@ fn candidates(kernel: &mut Kernel, info: &AxisInfoMap, for_op: Op) -> Vec<Candid
         if may_change(kernel, for_op, data.operands[0]) {
             continue;
         }
-        let access = access::of_op(kernel, info, op).expect("a view load");
+        let access = access::of_op(kernel, info, op).expect("a load");
         if access.vector * access.elem_bits < 32 {
             continue;
         }
-        let Some(slice) = address_slice(kernel, body, &data.operands) else { continue };
+        let Some(slice) = address_slice(kernel, for_op, &operands) else { continue };
         let elem = kernel.ty(data.results[0]).value_elem().expect("verified");
-        let operands = data.operands.clone();
         let shared = shared_layout(shape.dims(), &access.order, elem);
         let layout = kernel.intern_layout(shared);
         let ring = SharedType { elem, shape, slots: 0, layout };
-        found.push(Candidate { load: op, operands, cache, slice, ring });
+        found.push(Candidate { load: op, operands, copy, slice, ring });
     }
+    // What an address depends on stays a load.
+    let addresses: HashSet<Op> = found.iter().flat_map(|c| c.slice.iter().copied()).collect();
+    found.retain(|c| !addresses.contains(&c.load));
     found
+}
+
+/// Is it what a copy leaves where there is nothing to copy: zero, but not the negative one?
+fn is_zero(kernel: &Kernel, value: Value) -> bool {
+    matches!(kernel.as_const(value), Some(Literal::Int(0) | Literal::Float(0)))
 }
 
 /// May the loop write to what the view shows? A load that runs iterations ahead would then miss it. Arguments that are read-only are
 /// borrowed for as long as the kernel runs, so nobody writes to them; of all others it is enough that the loop writes nothing.
 fn may_change(kernel: &Kernel, for_op: Op, view: Value) -> bool {
-    let is_param = matches!(kernel.values[view].def, ValueDef::Arg(block, _) if block == kernel.body);
+    let is_param = is_argument(kernel, view);
     let mutable = kernel.ty(view).as_view().is_none_or(|v| v.mutable);
     let mut writes = false;
     kernel.walk(kernel.ops[for_op].regions[0], &mut |op| {
@@ -126,6 +148,10 @@ fn may_change(kernel: &Kernel, for_op: Op, view: Value) -> bool {
             opcode.writes_memory() && !matches!(opcode, Opcode::SharedStore | Opcode::AsyncCopyView { .. });
     });
     writes && (mutable || !is_param)
+}
+
+fn is_argument(kernel: &Kernel, value: Value) -> bool {
+    matches!(kernel.values[value].def, ValueDef::Arg(block, _) if block == kernel.body)
 }
 
 /// The values in the body that reach an operand of a dot.
@@ -147,8 +173,9 @@ fn feeding_dots(kernel: &Kernel, ops: &[Op]) -> HashSet<Value> {
     feeds
 }
 
-/// The pure operations of the body that the values depend on, in order; `None` if they depend on a carried value or on memory.
-fn address_slice(kernel: &Kernel, body: Block, values: &[Value]) -> Option<Vec<Op>> {
+/// The operations of the body that the values depend on, in order: pure ones, and loads of what nobody writes; `None` if they depend on a carried value or on other memory.
+fn address_slice(kernel: &Kernel, for_op: Op, values: &[Value]) -> Option<Vec<Op>> {
+    let body = kernel.ops[for_op].regions[0];
     let inside: HashSet<Op> = kernel.blocks[body].ops.iter().copied().collect();
     let mut needed = HashSet::new();
     let mut work: Vec<Value> = values.to_vec();
@@ -158,7 +185,13 @@ fn address_slice(kernel: &Kernel, body: Block, values: &[Value]) -> Option<Vec<O
             ValueDef::Arg(..) => {}
             ValueDef::Result(op, _) if inside.contains(&op) => {
                 let data = &kernel.ops[op];
-                if !data.opcode.is_pure() || !data.regions.is_empty() {
+                let is_fixed = match data.opcode {
+                    Opcode::ViewLoad { .. } => {
+                        is_argument(kernel, data.operands[0]) && !may_change(kernel, for_op, data.operands[0])
+                    }
+                    _ => data.opcode.is_pure() && data.regions.is_empty(),
+                };
+                if !is_fixed {
                     return None;
                 }
                 if needed.insert(op) {
@@ -380,7 +413,7 @@ fn copies_from(
         let mut operands: Vec<Value> = candidate.operands.iter().map(|&v| mapped(&map, v)).collect();
         operands.extend([ring, slot, wanted]);
         b.loc = b.kernel.ops[candidate.load].loc;
-        b.effect(Opcode::AsyncCopyView { cache: candidate.cache }, &operands);
+        b.effect(candidate.copy.clone(), &operands);
     }
     b.loc = outer;
     b.effect(Opcode::AsyncCommit, &[]);
