@@ -134,8 +134,8 @@ pub struct Options {
     pub space: bool,
     /// Only caches of this name.
     pub cache: Option<String>,
-    /// Only shapes of so many bytes (keys and values, in bf16) at least.
-    pub least_bytes: usize,
+    /// Only shapes of so many bytes (keys and values, in bf16) at least, and at most.
+    pub bytes: [usize; 2],
     /// No new shape is begun after so many seconds.
     pub seconds: u64,
 }
@@ -174,7 +174,8 @@ pub fn run(device: &Device, options: &Options, json: Option<&str>) -> Result<(),
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     let wanted = |name: &str| options.cache.as_ref().is_none_or(|only| name == only);
     let mut all = |lies: &[(Lies, String)], measure: &mut Measure<'_>| {
-        for shape in SHAPES.into_iter().filter(|&shape| 4 * elements(shape) >= options.least_bytes) {
+        let [least, most] = options.bytes;
+        for shape in SHAPES.into_iter().filter(|&shape| (least..=most).contains(&(4 * elements(shape)))) {
             for (lies, name) in lies.iter().filter(|(_, name)| wanted(name)) {
                 if Instant::now() > end {
                     failures.push(format!("{shape:?}, {name}: no time left"));

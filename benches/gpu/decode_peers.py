@@ -1,6 +1,6 @@
 """Attention decode beside PyTorch: runs `gpu-bench --decode` and torch's scaled_dot_product_attention in turn, and prints a table.
 
-    python3 decode_peers.py [--bench gpu-bench] [--rounds 3] [--cache "bf16"] [--json decode.json]
+    python3 decode_peers.py [--bench gpu-bench] [--rounds 3] [--cache "bf16"] [--most-mib 2048] [--json decode.json]
 
 Of each shape and contender the median over the rounds counts. Same shapes, same kind of data, and timed the same way: graphs of several calls, which read other caches from call to
 call. Peers have the layout that suits them best, [batch, KV heads, keys, dim], and both forms of a group: `enable_gqa`, and heads of a group as so many queries.
@@ -87,6 +87,7 @@ def ours(options):
         path = os.path.join(folder, "rows.json")
         command = [options.bench, "--decode", "--json", path]
         command += ["--decode-cache", options.cache] if options.cache else []
+        command += ["--decode-most-mib", str(options.most_mib)] if options.most_mib else []
         done = subprocess.run(command, stdout=subprocess.DEVNULL)
         if not os.path.exists(path):
             raise SystemExit(f"{options.bench} ended with {done.returncode} and wrote nothing")
@@ -119,6 +120,7 @@ def main():
     parser.add_argument("--bench", default="gpu-bench")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cache")
+    parser.add_argument("--most-mib", type=int, help="only shapes whose keys and values, in bf16, take so many MiB at most")
     parser.add_argument("--json")
     options = parser.parse_args()
     times, failures = {}, 0

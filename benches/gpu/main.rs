@@ -6,7 +6,7 @@
 //! tf32, or all (bf16), with `--gemm-streams` launched one by one instead of in graphs, with `--gemm-seconds N` for so long at most (240, of each type); `--attention` that of attention, forward and backward (`attention.rs`), with
 //! `--head-dim D` or `--sequence S` of those only, `--attention-rounds N` (7) and `--attention-seconds N` (300); `--attention-fp8` that of forward on FP8 beside bf16 (`attention_fp8.rs`), with the same options;
 //! `--decode` times attention decode alone (`decode.rs`), with `--decode-space` every config of it, with `--decode-cache "bf16 pages 64"` such caches only, with `--decode-mib N` those of so many MiB at
-//! least, with `--decode-seconds N` for so long at most (240). Without a GPU it says so and ends with success.
+//! least, with `--decode-most-mib N` at most, with `--decode-seconds N` for so long at most (240); `--latent` multi-head latent attention and shared prefixes (`latent.rs`). Without a GPU it says so and ends with success.
 //!
 //! How it measures: inputs are random and rotated, so that every call reads memory and not the L2; candidates are interleaved (one round
 //! times each once); a round is timed by events over several calls; the figure is the median of 9 rounds. Every result is
@@ -22,6 +22,7 @@ mod cublaslt;
 mod decode;
 mod driver;
 mod gemm;
+mod latent;
 mod precision;
 mod timing;
 
@@ -85,10 +86,14 @@ fn main() -> ExitCode {
         let options = decode::Options {
             space: has("--decode-space"),
             cache: value("--decode-cache").cloned(),
-            least_bytes: number("--decode-mib").map_or(0, |mib| mib << 20),
+            bytes: [("--decode-mib", 0), ("--decode-most-mib", usize::MAX)]
+                .map(|(name, otherwise)| number(name).map_or(otherwise, |mib| mib << 20)),
             seconds: number("--decode-seconds").unwrap_or(240) as u64,
         };
         return ended("decode", decode::run(&device, &options, json.map(String::as_str)));
+    }
+    if has("--latent") {
+        return ended("latent", latent::run(&device, json.map(String::as_str)));
     }
     let mut report = Report::new(&device);
     let sections: [(&str, Section); 4] =

@@ -14,8 +14,9 @@ use tegula::runtime::{self, Device, Tensor};
 
 use crate::attention::decode::config::{DecodeConfig, DecodeShape};
 use crate::attention::{
-    AttnMask, Cache, Cached, DecodeOptions, DecodeWorkspace, ForwardOptions, Inputs, Outputs, Packed, Rotary,
-    SdpaOptions, Window, decode, decode_cache, forward, kv_append, kv_append_rotary,
+    AttnMask, Cache, Cached, CascadeWorkspace, DecodeOptions, DecodeWorkspace, ForwardOptions, Inputs,
+    MlaCache, MlaOptions, MlaWorkspace, Outputs, Packed, Prefix, Rotary, SdpaOptions, Window, decode,
+    decode_cache, decode_cascade, decode_mla, forward, kv_append, kv_append_rotary,
     scaled_dot_product_attention,
 };
 use crate::gemm::config::{Config, Form, Problem, served as layers};
@@ -59,6 +60,8 @@ pub fn calls() -> Vec<Served> {
     all.decode();
     all.turned();
     all.torch();
+    all.cascade();
+    all.latent();
     all.quantized();
     all.0
 }
@@ -509,6 +512,50 @@ impl All {
                     let (outputs, mut workspace) = (Outputs::new(&mut out), DecodeWorkspace::new());
                     let stream = device.stream();
                     scaled_dot_product_attention(&q, &k, &k, outputs, &options, &mut workspace, &stream)?;
+                }
+                Ok(())
+            });
+        }
+    }
+
+    /// Sequences with a common prefix.
+    fn cascade(&mut self) {
+        for [heads, kv_heads, dim] in [[32, 8, 128], [64, 8, 64]] {
+            let shape = format!("heads={heads}/{kv_heads}, head_dim={dim}, pages of 64");
+            self.add("attention_prefix", "bf16, bf16", shape, move |device| {
+                for (batch, keys) in [(1, 1024), (4, 1024), (16, 1024), (32, 8192), (128, 1024)] {
+                    let q = tensor::<bf16>(device, &[batch, 1, heads, dim])?;
+                    let mut out = tensor::<bf16>(device, &[batch, 1, heads, dim])?;
+                    let pages = tensor::<bf16>(device, &[batch * keys / 64 + 512, 64, kv_heads, dim])?;
+                    let (shared, table) =
+                        (tensor::<i32>(device, &[1, 512])?, tensor::<i32>(device, &[batch, keys / 64])?);
+                    let lengths = tensor::<i32>(device, &[batch])?;
+                    let prefix = Prefix { cache: Cache::paged(&pages, &pages, &shared), len: 512 * 64 };
+                    let suffix = Cache::paged(&pages, &pages, &table);
+                    let (outputs, mut workspace) = (Outputs::new(&mut out), CascadeWorkspace::new());
+                    let options = DecodeOptions::default();
+                    let stream = device.stream();
+                    decode_cascade(&q, prefix, suffix, &lengths, outputs, &options, &mut workspace, &stream)?;
+                }
+                Ok(())
+            });
+        }
+    }
+
+    /// DeepSeek's attention, of all heads and of an eighth of them.
+    fn latent(&mut self) {
+        for (heads, queries) in [(128, 1), (128, 2), (16, 1), (16, 2)] {
+            let shape = format!("queries={queries}, heads={heads}, rows of 512 + 64, pages of 64");
+            self.add("attention_mla", "bf16", shape, move |device| {
+                for (batch, keys) in [(1, 8192), (128, 8192), (256, 65536)] {
+                    let q = tensor::<bf16>(device, &[batch, queries, heads, 576])?;
+                    let mut out = tensor::<bf16>(device, &[batch, queries, heads, 512])?;
+                    let rows = tensor::<bf16>(device, &[batch * keys / 64, 64, 576])?;
+                    let table = tensor::<i32>(device, &[batch, keys / 64])?;
+                    let lengths = tensor::<i32>(device, &[batch])?;
+                    let (outputs, mut workspace) = (Outputs::new(&mut out), MlaWorkspace::new());
+                    let (cache, options) = (MlaCache::paged(&rows, &table), MlaOptions::new(0.07));
+                    decode_mla(&q, cache, &lengths, outputs, &options, &mut workspace, &device.stream())?;
                 }
                 Ok(())
             });

@@ -74,6 +74,7 @@ const RUN: &[Run] = &[
     Run { name: "attention", command: ATTENTION },
     // `DECODE="--cache bf16 --rounds 2" ./run.sh decode` for these caches only.
     Run { name: "decode", command: DECODE },
+    Run { name: "latent", command: "gpu-bench --latent --json \"$OUT/latent.json\"" },
     Run { name: "tune", command: TUNE },
     Run { name: "bundles", command: BUNDLES },
 ];

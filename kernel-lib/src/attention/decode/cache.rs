@@ -6,7 +6,7 @@ use crate::attention::matrix::head_rows;
 
 /// Keys or values of one head of a sequence.
 #[derive(Clone, Copy)]
-pub(super) struct Keys<E: Element> {
+pub(in crate::attention) struct Keys<E: Element> {
     /// `[b, c, h_kv, d]`, or `[pages, page size, h_kv, d]`.
     pub cache: View<E, 4>,
     pub batch: Scalar<i32>,
@@ -18,7 +18,7 @@ pub(super) struct Keys<E: Element> {
 
 /// A page table, `[b, pages of a sequence]`.
 #[derive(Clone, Copy)]
-pub(super) struct Pages {
+pub(in crate::attention) struct Pages {
     pub table: View<i32, 2>,
     /// Keys of a page, a power of two.
     pub size: usize,
@@ -41,10 +41,17 @@ impl<E: Element> Keys<E> {
     ///
     /// Rows of a table's pages are gathered by pointers, a row of each key's: a page may have fewer keys than a tile, and a tile more than a page.
     #[track_caller]
-    pub fn tile(self, key: Scalar<i32>, [block, dim]: [usize; 2]) -> Tile<E> {
+    pub fn tile(self, key: Scalar<i32>, shape: [usize; 2]) -> Tile<E> {
+        self.part(key, 0, shape)
+    }
+
+    /// [`tile`](Self::tile) of the elements from `first` on.
+    #[track_caller]
+    pub fn part(self, key: Scalar<i32>, first: usize, [block, dim]: [usize; 2]) -> Tile<E> {
         let Keys { cache, batch, kv_head, count, pages } = self;
         let Some(Pages { table, size, checked }) = pages else {
-            return head_rows(cache, batch, kv_head, count).load([key, constant(0)], [block, dim]);
+            let rows = head_rows(cache, batch, kv_head, count);
+            return rows.load([key, constant(first as i32)], [block, dim]);
         };
         let entries = (block / size).max(1);
         let entry = table.load([batch, key / size as i32], [1, entries]);
@@ -66,7 +73,7 @@ impl<E: Element> Keys<E> {
         };
         let head = kv_head.cast::<i64>() * cache.stride(2);
         let row = page * cache.stride(0) + slot * cache.stride(1) + head;
-        let column = arange(0, dim).cast::<i64>();
+        let column = arange(0, dim).cast::<i64>() + first as i64;
         let at = row.expand(1) + (column * cache.stride(3)).expand(0);
         let inside = exists.expand(1) & column.lt(cache.dim(3)).expand(0);
         (cache.base_ptr() + at).load_masked(inside, zeros::<E>([block, dim]))

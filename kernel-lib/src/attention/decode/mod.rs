@@ -1,12 +1,12 @@
 //! Attention decode: one or a few new queries of each sequence, over a KV cache.
 
-mod cache;
+pub(in crate::attention) mod cache;
 pub mod config;
 pub mod kernel;
 mod options;
 #[cfg(test)]
 mod options_tests;
-mod state;
+pub(in crate::attention) mod state;
 #[cfg(test)]
 mod tests;
 mod workspace;
@@ -20,6 +20,7 @@ use crate::tuned::TunedDecode;
 use crate::{Activation, DeviceClass, Error};
 use config::{DecodeConfig, DecodeShape};
 use kernel::Features;
+pub(super) use options::check_page_size;
 pub use options::{Cache, Cached, DecodeOptions};
 pub use workspace::DecodeWorkspace;
 use workspace::Partials;
@@ -99,7 +100,7 @@ pub fn decode_cache<'a, T: Activation + DotInto<f32>, E: Cached<T>>(
 }
 
 /// Which keys of a cache are seen.
-enum Keys<'k> {
+pub(super) enum Keys<'k> {
     /// Of each sequence so many, each query those up to its own position.
     First(TensorView<'k, i32>),
     /// All that there is room for; `full`: by every query.
@@ -107,12 +108,12 @@ enum Keys<'k> {
 }
 
 /// What is read.
-struct Call<'a, 'c, 'k, T: Activation, E: Cached<T>> {
-    q: TensorView<'a, T>,
-    cache: Cache<'c, E>,
-    page_size: Option<usize>,
-    keys: Keys<'k>,
-    extents: Extents,
+pub(super) struct Call<'a, 'c, 'k, T: Activation, E: Cached<T>> {
+    pub q: TensorView<'a, T>,
+    pub cache: Cache<'c, E>,
+    pub page_size: Option<usize>,
+    pub keys: Keys<'k>,
+    pub extents: Extents,
 }
 
 impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {

@@ -10,7 +10,7 @@ use tegula::prelude::*;
 
 /// What is carried from one tile of keys to the next.
 #[derive(Clone, Copy, Carry)]
-pub(super) struct Split {
+pub(in crate::attention) struct Split {
     /// The largest score · c so far: `[rows]`.
     max: Tile<f32>,
     /// Σ 2^(s·c − max) over every `block_kv`-th key: `[rows, block_kv]`.
@@ -21,7 +21,7 @@ pub(super) struct Split {
 
 /// An attention before the division: `[.., rows]` maxima and sums, `[.., rows, value_dim]`.
 #[derive(Clone, Copy, Carry)]
-pub(super) struct Partial {
+pub(in crate::attention) struct Partial {
     pub max: Tile<f32>,
     pub sum: Tile<f32>,
     pub acc: Tile<f32>,
@@ -53,6 +53,19 @@ impl Split {
     ) -> Split {
         let (rows, keys) = (q.shape().dims()[0] as usize, k.shape().dims()[0] as usize);
         let scores = change(dot_acc(q, k.trans(), zeros::<f32>([rows, keys])));
+        self.weigh(scores, v, visible, c)
+    }
+
+    /// [`step`](Self::step) from the scores on.
+    #[track_caller]
+    pub fn weigh<T: Float + DotInto<f32>>(
+        self,
+        scores: Tile<f32>,
+        v: impl FnOnce() -> Tile<T>,
+        visible: Tile<bool>,
+        c: Scalar<f32>,
+    ) -> Split {
+        let (rows, keys) = (scores.shape().dims()[0] as usize, scores.shape().dims()[1] as usize);
         let scores = select(visible, scores, f64::NEG_INFINITY);
         let max = max(self.max, scores.max(1) * c);
         // A row that has seen nothing has a maximum of −∞, from which no difference may be taken.

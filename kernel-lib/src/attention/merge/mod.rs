@@ -32,6 +32,22 @@ pub fn merge_states<'a, P: Activation, T: Activation>(
 ) -> Result<(), Error> {
     let (parts, part_lse) = (parts.into(), part_lse.into());
     let check = Check::of("attention::merge_states");
+    let value_dim = parts.shape().last().copied().unwrap_or(1);
+    if value_dim == 0 || value_dim > MAX_HEAD_DIM {
+        let problem = format!("a head dimension of {value_dim}, but 1 to {MAX_HEAD_DIM} are possible");
+        return Err(check.refuse("parts", problem, ""));
+    }
+    merge_checked(&check, parts, part_lse, outputs, stream)
+}
+
+/// [`merge_states`], for the function that `check` names; of any head dimension.
+pub(super) fn merge_checked<P: Activation, T: Activation>(
+    check: &Check,
+    parts: TensorView<'_, P>,
+    part_lse: TensorView<'_, f32>,
+    outputs: Outputs<'_, T>,
+    stream: &Stream,
+) -> Result<(), Error> {
     let names = ["batch", "states", "queries", "heads", "value_dim"];
     let [batch, states, queries, heads, value_dim] = check.rank("parts", parts.shape(), names)?;
     check.shape(
@@ -40,10 +56,6 @@ pub fn merge_states<'a, P: Activation, T: Activation>(
         &[batch, heads, states, queries],
         "[batch, heads, states, queries] of `parts`",
     )?;
-    if value_dim == 0 || value_dim > MAX_HEAD_DIM {
-        let problem = format!("a head dimension of {value_dim}, but 1 to {MAX_HEAD_DIM} are possible");
-        return Err(check.refuse("parts", problem, ""));
-    }
     let Outputs { out, lse } = outputs;
     check.shape(
         "out",
