@@ -33,6 +33,7 @@ mod divide_rows;
 pub mod explicit;
 mod plan;
 mod producer;
+mod slots;
 mod turned;
 
 use std::collections::{HashMap, HashSet};
