@@ -17,6 +17,8 @@ use tegula_codegen::compile::compile;
 use tegula_codegen::emit::{Assemble, Emit, Options};
 use tegula_codegen::ptxas;
 use tegula_codegen::target::Target;
+use tegula_kernels::attention::backward::config::FusedConfig;
+use tegula_kernels::attention::backward::fused::attention_backward_fused;
 use tegula_kernels::attention::forward::config::ForwardConfig;
 use tegula_kernels::attention::forward::hopper::attention_forward_hopper_fp8;
 use tegula_kernels::attention::forward::kernel::Given;
@@ -318,4 +320,45 @@ fn attention_on_fp8() {
         }
     }
     expect_file!["ratchets/attention_fp8.txt"].assert_eq(&table);
+}
+
+/// The code of attention backward with all gradients in one kernel: no product waits for another; nothing spills (but two numbers of causal attention, which are needed once a step); the gradient of
+/// scores goes to shared memory by matrices, and dQ is added up by the tensor-copy engine.
+#[test]
+fn attention_backward_in_one_kernel() {
+    if let Err(e) = ptxas::version() {
+        eprintln!("skipped: {e}");
+        return;
+    }
+    let config = FusedConfig::hopper(128, 128).expect("heads of 128 have one");
+    let mut table = String::new();
+    for (causal, hidden) in [(false, false), (false, true), (true, true)] {
+        let kernel = attention_backward_fused::<bf16>::stage(causal, hidden, config).unwrap();
+        let emit = Emit { sass: true, ..Emit::default() };
+        let options = Options { assemble: Assemble::Require, emit, ..Options::default() };
+        let made = compile(&with_usual_facts(kernel), &Target::SM_90A, &options).unwrap();
+        let report = made.kernel.report.expect("ptxas ran");
+        let spilled = report.spill_store_bytes + report.spill_load_bytes;
+        let serial = report.warnings.iter().any(|warning| warning.contains("serialized"));
+        let allowed = if causal { 16 } else { 0 };
+        assert!(spilled <= allowed && !serial, "causal {causal}, hidden {hidden}: {report:?}");
+        let sass = made.artifacts.sass.expect("asked for");
+        let instructions: Vec<String> = sass.lines().map(str::trim).filter_map(instruction).collect();
+        let count = |opcode: &str| instructions.iter().filter(|i| i.starts_with(opcode)).count();
+        assert!(count("UTMAREDG") > 0, "no reduction by the tensor-copy engine");
+        assert_eq!(count("RED."), 0, "a reduction from registers");
+        writeln!(
+            table,
+            "causal {causal}, hidden {hidden}: {} registers, {} bytes of shared memory, {spilled} bytes spilled; {} HGMMA, {} waits for products, {} STSM, {} UTMAREDG, {} instructions",
+            report.registers,
+            made.kernel.shared_bytes,
+            count("HGMMA"),
+            count("WARPGROUP.DEPBAR"),
+            count("STSM"),
+            count("UTMAREDG"),
+            instructions.len(),
+        )
+        .expect("a string takes everything");
+    }
+    expect_file!["ratchets/attention_backward.txt"].assert_eq(&table);
 }

@@ -56,6 +56,8 @@ pub struct Features {
     pub stmatrix: bool,
     /// Warpgroup MMA (`wgmma.mma_async`).
     pub wgmma: bool,
+    /// `red` on vectors of f32 (PTX 8.1).
+    pub vector_reductions: bool,
     /// `setmaxnreg`.
     pub setmaxnreg: bool,
     /// Fifth-generation tensor core instructions (`tcgen05`).
@@ -74,13 +76,21 @@ const AMPERE: Features = Features {
     clusters: false,
     stmatrix: false,
     wgmma: false,
+    vector_reductions: false,
     setmaxnreg: false,
     tcgen05: false,
     dependent_launch: false,
 };
 const ADA: Features = Features { fp8_cvt: true, fp8_mma: true, ..AMPERE };
-const HOPPER_PORTABLE: Features =
-    Features { mbarrier_tx: true, tma: true, clusters: true, stmatrix: true, dependent_launch: true, ..ADA };
+const HOPPER_PORTABLE: Features = Features {
+    mbarrier_tx: true,
+    tma: true,
+    clusters: true,
+    stmatrix: true,
+    vector_reductions: true,
+    dependent_launch: true,
+    ..ADA
+};
 
 const KIB: usize = 1024;
 

@@ -219,7 +219,10 @@ impl<T: Element, const R: usize> ViewMut<T, R> {
     pub fn store(self, offsets: impl Offsets<R>, tile: Tile<T>) -> Stored {
         let shape = tile.shape();
         if shape.rank() != R {
-            session::report(&[tile.value()], rank_mismatch(shape, R, tile.value(), Location::caller()));
+            session::report(
+                &[tile.value()],
+                rank_mismatch("stored", shape, R, tile.value(), Location::caller()),
+            );
             return Stored(None);
         }
         let mut operands = place("offsets of `store`", self.value, offsets);
@@ -233,10 +236,40 @@ impl<T: Element, const R: usize> ViewMut<T, R> {
     }
 }
 
+impl<const R: usize> ViewMut<f32, R> {
+    /// Adds a tile of `R` dimensions to what is at `offsets` (in elements), each element atomically: several programs may add to one element, in whatever order they come to it, so that
+    /// sums of floats may differ from run to run in their last digits. What lies outside of the view is dropped.
+    ///
+    /// On GPUs with tensor copies (compute capability 9.0), the results of dots of kernels with `warp_specialize` are added by the tensor-copy engine.
+    ///
+    /// ```
+    /// # use tegula_dsl::{Argument, prelude::*};
+    /// # tegula_dsl::stage("k", Default::default(), || {
+    /// # let x = View::<f32, 2>::declare("x");
+    /// # let sums = ViewMut::<f32, 2>::declare("sums");
+    /// sums.reduce_add([0, 0], x.load((program_id(0) * 32, 0), [32, 64]));
+    /// # }).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn reduce_add(self, offsets: impl Offsets<R>, tile: Tile<f32>) {
+        let shape = tile.shape();
+        if shape.rank() != R {
+            session::report(
+                &[tile.value()],
+                rank_mismatch("added", shape, R, tile.value(), Location::caller()),
+            );
+            return;
+        }
+        let mut operands = place("offsets of `reduce_add`", self.value, offsets);
+        operands.push(tile.value());
+        session::emit_op(Opcode::ViewReduceAdd, &operands, &[], &[]);
+    }
+}
+
 #[track_caller]
-fn rank_mismatch(shape: Shape, rank: usize, tile: Value, caller: &Location<'_>) -> Diagnostic {
+fn rank_mismatch(done: &str, shape: Shape, rank: usize, tile: Value, caller: &Location<'_>) -> Diagnostic {
     let fault =
-        Diagnostic::at(format!("a tile of shape {shape} is stored to a view of {rank} dimensions"), caller)
+        Diagnostic::at(format!("a tile of shape {shape} is {done} to a view of {rank} dimensions"), caller)
             .label(format!("the tile has {} and the view {rank}", shape.rank()));
     let fault = with_origins(fault, &[tile]);
     if shape.rank() + 1 == rank {

@@ -344,6 +344,9 @@ pub enum Opcode {
         /// Cache hint.
         cache: CacheHint,
     },
+    /// `view_mut f32, integer scalar × rank, T →`: adds what lies inside the view to what is there, element by element and atomically, and drops the rest. In which order additions to one element
+    /// are made, by this program and others, is not said; what is there may be read when the kernel is done, or behind a barrier by those whose additions it orders.
+    ViewReduceAdd,
 
     // ---- memory through pointers
     /// `ptr T [, i1 mask [, other]] → T`: where the mask is false: `other`, or an unspecified value without it.
@@ -467,7 +470,7 @@ pub enum Opcode {
     ChannelAlloc,
     /// `channel, slot i32, phase i32 →`: the producer waits until the slot is empty, then says how many bytes are going to fill it.
     ChannelAcquire {
-        /// Bytes of all [`Opcode::TensorLoad`]s into the slot; 0: it is filled by [`Opcode::SharedTurn`], which says so itself.
+        /// Bytes of all [`Opcode::TensorLoad`]s into the slot; 0: it is filled by [`Opcode::SharedTurn`] or [`Opcode::ChannelStore`], which say so themselves.
         bytes: u32,
     },
     /// `channel, slot i32, phase i32 →`: a consumer waits until the slot is full.
@@ -477,6 +480,8 @@ pub enum Opcode {
     /// `shared, channel, shared, channel, slot i32 →`: in the third region. Writes the transpose of a slot's bytes into the same slot of another ring; then the first channel's slot is empty, and
     /// the second one's full.
     SharedTurn,
+    /// `shared, channel, slot i32, T →`: in the second region. The consumers write a tile into a slot, for their tensor cores to read; it is full when all their warps have.
+    ChannelStore,
     /// `view, offsets…, shared, slot i32, channel →`: starts a copy of a tile into a slot (TMA), which counts towards the slot's bytes. Outside the view: zero.
     TensorLoad {
         /// Cache hint.
@@ -490,6 +495,8 @@ pub enum Opcode {
     TensorStore {
         /// The view's axis that each dimension of the tile lies along; along all others one element is stored.
         axes: Dims,
+        /// Is the tile added to what is there, as by [`Opcode::ViewReduceAdd`]?
+        add: bool,
     },
     /// `A, B, acc → acc`, where an operand is `shared, slot i32` or, for A only, a tile: starts a·b + acc on a warpgroup's tensor cores (wgmma), as one
     /// group of operations. The result must not be touched before an [`Opcode::AsyncDotWait`] that covers it; a buffer holds the operand
@@ -599,10 +606,12 @@ impl Opcode {
         matches!(
             self,
             Opcode::ViewStore { .. }
+                | Opcode::ViewReduceAdd
                 | Opcode::Store { .. }
                 | Opcode::AtomicRmw { .. }
                 | Opcode::AtomicCas { .. }
                 | Opcode::SharedStore
+                | Opcode::ChannelStore
                 | Opcode::AsyncCopyView { .. }
                 | Opcode::AsyncCopyPtr { .. }
                 | Opcode::TensorLoad { .. }
@@ -627,6 +636,7 @@ impl Opcode {
                 | Opcode::ChannelWait
                 | Opcode::ChannelRelease
                 | Opcode::SharedTurn
+                | Opcode::ChannelStore
                 | Opcode::AsyncDot { .. }
                 | Opcode::AsyncDotWait(_)
                 | Opcode::TurnWait

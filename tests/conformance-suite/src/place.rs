@@ -102,6 +102,13 @@ impl Place {
         self.view(call, buffer, &array.dims);
     }
 
+    /// Passes an array that must become another one.
+    pub fn update(self, call: &mut Call, before: &Array, after: &Array) {
+        let [initial, wanted] = [before, after].map(|array| self.spread(array, poison(array.elem)));
+        let buffer = call.update(after.elem, initial, wanted, Rule::Exact, Vec::new());
+        self.view(call, buffer, &after.dims);
+    }
+
     fn spread(self, array: &Array, between: u64) -> Vec<u64> {
         let mut content = vec![between; self.layout(&array.dims).2];
         self.positions(&array.dims).into_iter().zip(&array.bits).for_each(|(p, &b)| content[p] = b);

@@ -198,6 +198,8 @@ impl<'c> Lowering<'c, '_> {
         let size = slot_bytes(ring.shape.num_elements(), ring.elem.bits());
         let slot = self.scalar(slot);
         let low = self.e.add(first, self.e.mul(slot, self.e.i32((size / 16).into())));
+        // Where sums fill the registers, none are left to keep descriptors in from iteration to iteration, as LLVM would those of slots that are held: each is made where it is needed.
+        let low = if self.stages_operands() { nvvm::made_here(&self.e, low) } else { low };
         let high = code << 30 | i64::from(stride >> 4);
         Ok(SlotOperand { low, high, layout, bytes, k_dim, mn_major })
     }

@@ -5,7 +5,7 @@
 //! parity of *empty*, which at the start counts as completed, since all slots are empty.
 
 use tegula_ir::kernel::{Op, Value};
-use tegula_ir::layout::{TURN_SELECTORS, TurnPlan};
+use tegula_ir::layout::{TURN_SELECTORS, TurnPlan, matrix_access};
 use tegula_ir::op::{Opcode, TURNING_WARPS};
 use tegula_ir::transform::plan_shared_memory::CHANNEL_SLOT_BYTES;
 
@@ -51,9 +51,15 @@ impl<'c> Lowering<'c, '_> {
         let channel = self.kernel.ty(self.kernel.result(op)).as_channel().expect("verified");
         let slots = channel.slots;
         let (turned_from, turned_to) = self.turned(self.kernel.result(op));
-        let readers =
-            if turned_from { TURNING_WARPS } else { channel.ctas * self.kernel.hints.num_warps / 4 };
-        let writers = if turned_to { TURNING_WARPS } else { 1 };
+        let warps = self.kernel.hints.num_warps;
+        let readers = if turned_from { TURNING_WARPS } else { channel.ctas * warps / 4 };
+        let writers = if self.is_stored_to(self.kernel.result(op)) {
+            warps
+        } else if turned_to {
+            TURNING_WARPS
+        } else {
+            1
+        };
         for (first, count) in [(0, writers), (slots, readers)] {
             for slot in first..first + slots {
                 let at = self.shared_word(offset + slot * BARRIER_BYTES);
@@ -73,6 +79,60 @@ impl<'c> Lowering<'c, '_> {
             }
         });
         (from, to)
+    }
+
+    /// Do the consumers hand tiles to their tensor cores?
+    pub fn stages_operands(&self) -> bool {
+        let mut found = false;
+        self.kernel
+            .walk(self.kernel.body, &mut |op| found |= self.kernel.ops[op].opcode == Opcode::ChannelStore);
+        found
+    }
+
+    /// Do the consumers fill a channel's slots themselves?
+    fn is_stored_to(&self, channel: Value) -> bool {
+        let mut found = false;
+        self.kernel.walk(self.kernel.body, &mut |op| {
+            let data = &self.kernel.ops[op];
+            found |= data.opcode == Opcode::ChannelStore && data.operands[1] == channel;
+        });
+        found
+    }
+
+    /// Lowers a tile's way into a slot: each warp writes what it holds, and says so.
+    pub fn channel_store(&mut self, op: Op) -> Result {
+        let o = self.kernel.ops[op].operands.clone();
+        let ring = self.ring(o[0]);
+        let layout = self.layout(o[3]).expect("a tile");
+        let (slot_layout, held) = (&self.kernel.layouts[ring.layout], &self.kernel.layouts[layout]);
+        let bits = ring.elem.bits();
+        let by_matrices =
+            [false, true].into_iter().filter(|_| self.target.features.stmatrix && bits == 16).find_map(|t| {
+                Some((matrix_access(slot_layout, held, bits, t).filter(|m| m.matrices() == 4)?, t))
+            });
+        match by_matrices {
+            Some((matrices, transposed)) => {
+                let slot = self.slot(o[0], o[2]);
+                let words = self.words(o[3]);
+                let bytes = bits / 8;
+                let thread = self.offset_part(&matrices.address, bytes);
+                for (i, registers) in matrices.instructions().enumerate() {
+                    let at = matrices.address.flat(i as u64) as u32 * bytes;
+                    let ptr = self.shared_address(slot, thread, at, &matrices.address, bytes);
+                    let word = |m: usize| words[registers[m * 2] as usize / 2];
+                    let address = self.pointer_word(ptr);
+                    nvvm::stmatrix(&self.e, address, [word(0), word(1), word(2), word(3)], transposed);
+                }
+            }
+            None => self.store_in_slot(op, o[0], o[2], o[3])?,
+        }
+        // What threads wrote is for the tensor cores to read.
+        nvvm::proxy_fence(&self.e);
+        nvvm::warp_barrier(&self.e);
+        let first = self.e.icmp(IntCmp::Eq, self.thread.lane, self.e.i32(0));
+        let full = self.channel_barrier(o[1], o[2], false);
+        nvvm::mbarrier_arrive(&self.e, full, first);
+        Ok(())
     }
 
     /// An address in shared memory, as the 32-bit word that instructions take.
@@ -169,7 +229,7 @@ impl<'c> Lowering<'c, '_> {
                     nvvm::permute_bytes(&self.e, words[2 * pair], words[2 * pair + 1], TURN_SELECTORS[which])
                 };
                 let turned = [turned(0, 0), turned(0, 1), turned(1, 0), turned(1, 1)];
-                nvvm::stmatrix(&self.e, written.address(&self.e, at), turned);
+                nvvm::stmatrix(&self.e, written.address(&self.e, at), turned, false);
             }
         }
         // What threads wrote is for the tensor cores to read.

@@ -162,11 +162,16 @@ impl<'c> Lowering<'c, '_> {
 
     /// Lowers a store of a tile into a slot.
     pub fn shared_store(&mut self, op: Op) -> Result {
-        let data = self.kernel.ops[op].clone();
-        let ring = self.ring(data.operands[0]);
-        let slot = self.slot(data.operands[0], data.operands[1]);
-        let regs = self.regs(data.operands[2]);
-        let layout = self.layout(data.operands[2]).expect("a tile");
+        let o = self.kernel.ops[op].operands.clone();
+        self.store_in_slot(op, o[0], o[1], o[2])
+    }
+
+    /// Stores a tile into a slot, by the widest stores.
+    pub fn store_in_slot(&mut self, op: Op, ring_value: Value, slot: Value, tile: Value) -> Result {
+        let ring = self.ring(ring_value);
+        let slot = self.slot(ring_value, slot);
+        let regs = self.regs(tile);
+        let layout = self.layout(tile).expect("a tile");
         let bytes = ring.elem.size_of().expect("verified: whole bytes") as u32;
         let distributed = self.kernel.layouts[layout].clone();
         let offsets = access_offsets(&self.kernel.layouts[ring.layout], &distributed)

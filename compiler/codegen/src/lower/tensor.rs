@@ -74,7 +74,7 @@ impl<'c> Lowering<'c, '_> {
         let data = self.kernel.ops[op].clone();
         let copy = tensor_copy::of_op(self.kernel, op)
             .ok_or_else(|| self.error(op, "the view is not one that tensor copies can take"))?;
-        let Opcode::TensorStore { axes } = &data.opcode else { unreachable!("dispatched in `op`") };
+        let Opcode::TensorStore { axes, add } = &data.opcode else { unreachable!("dispatched in `op`") };
         let n = data.operands.len();
         let value = data.operands[n - 2];
         let ring = self.ring(data.operands[n - 1]);
@@ -134,14 +134,13 @@ impl<'c> Lowering<'c, '_> {
             .iter()
             .flat_map(|&m| (0..width).step_by(columns as usize).map(move |n| (m, n)))
             .collect();
-        // Two parts, one for each buffer, are written together, between two barriers instead of four. Of more parts, one is written while the one before is copied; with an odd number
-        // of them, the next store begins with the buffer that this one ends with.
+        // Two parts, one for each buffer, are written together, between two barriers instead of four. Of more parts, one is written while the one before is copied. The store before this one
+        // may have ended with the buffer that this one begins with, and had buffers of another form in the same bytes.
         let together = if parts.len() == 2 { 2 } else { 1 };
-        let odd = parts.len() % 2 == 1;
         let buffers = [0, slot].map(|at| self.e.const_byte_offset(base, at as i32));
         for (i, parts) in parts.chunks(together).enumerate() {
             let buffers = &buffers[i % 2..];
-            let all_copied = together == 2 || odd && i == 0;
+            let all_copied = together == 2 || i == 0;
             self.guarded(first, |s| nvvm::bulk_wait_read(&s.e, if all_copied { 0 } else { 1 }));
             self.warpgroup_barrier();
             for (&(m, n0), &buffer) in parts.iter().zip(buffers) {
@@ -151,7 +150,7 @@ impl<'c> Lowering<'c, '_> {
                         let own = self.e.xor(thread, self.e.i32(offset(0, n).into()));
                         let at = self.pointer_word(self.e.byte_offset(buffer, own));
                         let words = [word(0, n), word(8, n), word(0, n + 8), word(8, n + 8)];
-                        nvvm::stmatrix(&self.e, at, words);
+                        nvvm::stmatrix(&self.e, at, words, false);
                     }
                 } else {
                     for n in (0..columns).step_by(8) {
@@ -185,7 +184,7 @@ impl<'c> Lowering<'c, '_> {
             self.guarded(first, |s| {
                 for (at, &buffer) in places.iter().zip(buffers) {
                     let src = s.pointer_word(buffer);
-                    nvvm::tensor_store(&s.e, src, map, at);
+                    nvvm::tensor_store(&s.e, src, map, at, *add);
                 }
                 nvvm::bulk_commit(&s.e);
             });

@@ -287,4 +287,26 @@ impl<'c> Lowering<'c, '_> {
         }
         Ok(())
     }
+
+    /// Lowers an addition to a view: a reduction for each vector where there are vectors of them, for each element elsewhere.
+    pub fn view_reduce_add(&mut self, op: Op) -> Result {
+        let data = self.kernel.ops[op].clone();
+        let (value, offsets) = data.operands[1..].split_last().expect("verified");
+        let elem = self.elem(*value);
+        let bytes = elem.size_of().expect("verified: whole bytes") as i32;
+        let view = self.view(data.operands[0]);
+        let layout = self.layout(*value).expect("verified: a tile of the view's rank");
+        let regs = self.regs(*value);
+        let owner = self.owner_predicate(layout);
+        let widest = if self.target.features.vector_reductions { 4 } else { 1 };
+        for part in self.view_parts(op, &view, offsets, layout, elem) {
+            let predicate = self.both(owner, Some(part.inside)).filter(|&p| self.e.known(p) != Some(1));
+            let values: Vec<V<'c>> = part.registers.iter().map(|&r| regs[r as usize]).collect();
+            for (i, values) in values.chunks(widest).enumerate() {
+                let ptr = self.e.const_byte_offset(part.ptr, (i * widest) as i32 * bytes);
+                nvvm::reduce_add(&self.e, ptr, values, predicate);
+            }
+        }
+        Ok(())
+    }
 }

@@ -46,7 +46,7 @@ pub fn of_op(kernel: &Kernel, info: &AxisInfoMap, op: Op) -> Option<Access> {
             let shape = kernel.ty(data.results[0]).shape()?;
             Some(view_access(kernel, info, data.operands[0], &data.operands[1..], shape))
         }
-        Opcode::ViewStore { .. } => {
+        Opcode::ViewStore { .. } | Opcode::ViewReduceAdd => {
             let (value, offsets) = data.operands[1..].split_last()?;
             Some(view_access(kernel, info, data.operands[0], offsets, kernel.ty(*value).shape()?))
         }

@@ -157,7 +157,7 @@ pub fn of_op(kernel: &Kernel, op: Op) -> Option<TensorCopy> {
             let ctas = if *multicast { kernel.ctas() } else { 1 };
             (operands[operands.len() - 3], axes.iter().map(|&a| a as usize).collect(), false, ctas)
         }
-        Opcode::TensorStore { axes } => {
+        Opcode::TensorStore { axes, .. } => {
             (*operands.last()?, axes.iter().map(|&a| a as usize).collect(), true, 1)
         }
         _ => return None,

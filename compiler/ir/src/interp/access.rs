@@ -298,6 +298,27 @@ impl<'a> Exec<'a> {
         })
     }
 
+    pub(super) fn view_reduce_add(&mut self, access: &ViewAccess) -> Step {
+        let rows = self.view_rows(access);
+        let tile = self.take(access.tile);
+        let f = atomic::function(AtomicOp::Add, access.elem);
+        let done = by_width!(access.elem, W => {
+            let (data, size) = (tile.get::<W>(), size_of::<W>());
+            rows.each(size, |at, address, row| {
+                for i in 0..row.hi - row.lo {
+                    let address = address.wrapping_add(row.stride.wrapping_mul((i * size) as i64) as u64);
+                    let element = |_: usize| coordinates(access.shape, at + i);
+                    let (a, offset) = self.run_at(Access::Atomic, address, 1, size, access.loc, element)?;
+                    let x = data[at + i] as u64;
+                    a.update::<W>(offset, MemOrder::Relaxed, |old| f(old as u64, x) as W);
+                }
+                Ok(())
+            })
+        });
+        self.put(access.tile, tile);
+        done
+    }
+
     /// The allocation that holds all rows, aligned: then no row needs to be looked up. `None` where there is none, or it is not plain:
     /// the rows are then checked one after another, to find the first element that is wrong.
     fn all_rows<W: Word>(&mut self, rows: &Rows) -> Option<&'a Allocation> {

@@ -225,6 +225,7 @@ impl<'a> Exec<'a> {
             }
             Instr::ViewLoad(access) => self.view_load(access)?,
             Instr::ViewStore(access) => self.view_store(access)?,
+            Instr::ViewReduceAdd(access) => self.view_reduce_add(access)?,
             Instr::Load(access) => self.load(access)?,
             Instr::Store(access) => self.store(access)?,
             Instr::AtomicRmw(access, op, order) => self.atomic_rmw(access, *op, *order)?,

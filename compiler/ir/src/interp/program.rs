@@ -89,6 +89,7 @@ pub(super) enum Instr {
     Dot(Box<Dot>),
     ViewLoad(Box<ViewAccess>),
     ViewStore(Box<ViewAccess>),
+    ViewReduceAdd(Box<ViewAccess>),
     Load(Box<PtrAccess>),
     Store(Box<PtrAccess>),
     AtomicRmw(Box<PtrAccess>, AtomicOp, MemOrder),

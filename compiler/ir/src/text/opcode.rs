@@ -264,6 +264,7 @@ impl<'s> Parser<'s> {
                 Opcode::ViewPrefetch { shape: shape.into() }
             }
             "view_store" => Opcode::ViewStore { cache: self.named(a, "cache", CacheHint::from_name)? },
+            "view_reduce_add" => Opcode::ViewReduceAdd,
             "load" => Opcode::Load { cache: self.named(a, "cache", CacheHint::from_name)? },
             "store" => Opcode::Store { cache: self.named(a, "cache", CacheHint::from_name)? },
             "atomic_rmw" | "atomic_cas" => {
@@ -316,14 +317,16 @@ impl<'s> Parser<'s> {
             "channel_wait" => Opcode::ChannelWait,
             "channel_release" => Opcode::ChannelRelease,
             "shared_turn" => Opcode::SharedTurn,
+            "channel_store" => Opcode::ChannelStore,
             "tensor_load" => Opcode::TensorLoad {
                 cache: self.named(a, "cache", CacheHint::from_name)?,
                 axes: self.numbers(a, "axes")?.unwrap_or_default().into(),
                 multicast: self.flag(a, "multicast")?,
             },
-            "tensor_store" => {
-                Opcode::TensorStore { axes: self.numbers(a, "axes")?.unwrap_or_default().into() }
-            }
+            "tensor_store" => Opcode::TensorStore {
+                axes: self.numbers(a, "axes")?.unwrap_or_default().into(),
+                add: self.flag(a, "add")?,
+            },
             "async_dot" => Opcode::AsyncDot {
                 transpose_a: self.flag(a, "transpose_a")?,
                 transpose_b: self.flag(a, "transpose_b")?,

@@ -200,7 +200,9 @@ impl Printer<'_> {
             Opcode::ViewLoad { .. } | Opcode::ViewPrefetch { .. } if n > 1 => {
                 format!("{}{}", one(0), group(1..n))
             }
-            Opcode::ViewStore { .. } if n > 2 => format!("{}{}, {}", one(0), group(1..n - 1), one(n - 1)),
+            Opcode::ViewStore { .. } | Opcode::ViewReduceAdd if n > 2 => {
+                format!("{}{}, {}", one(0), group(1..n - 1), one(n - 1))
+            }
             Opcode::MakeView if n > 2 && n % 2 == 1 => {
                 format!("{}, {}, {}", one(0), group(1..n.div_ceil(2)), group(n.div_ceil(2)..n))
             }
@@ -481,7 +483,7 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
         Opcode::TensorLoad { cache, axes, multicast } => {
             list.named("cache", *cache, CacheHint::name).list("axes", axes).flag("multicast", *multicast)
         }
-        Opcode::TensorStore { axes } => list.list("axes", axes),
+        Opcode::TensorStore { axes, add } => list.list("axes", axes).flag("add", *add),
         Opcode::AsyncDot { transpose_a, transpose_b, precision } => list
             .flag("transpose_a", *transpose_a)
             .flag("transpose_b", *transpose_b)

@@ -122,7 +122,8 @@ impl Global {
             Opcode::AtomicRmw { order, .. } | Opcode::AtomicCas { order, .. } => order,
             _ => MemOrder::Relaxed,
         };
-        let shared = matches!(data.opcode, Opcode::SharedLoad { .. } | Opcode::SharedStore);
+        let shared =
+            matches!(data.opcode, Opcode::SharedLoad { .. } | Opcode::SharedStore | Opcode::ChannelStore);
         let copy = matches!(
             data.opcode,
             Opcode::AsyncCopyView { .. }

@@ -18,6 +18,9 @@ const ALIGN: u32 = 128;
 /// Rings are read through swizzles and by matrix instructions.
 const RING_ALIGN: u32 = 1024;
 
+/// Barriers are words of 8 bytes.
+const BARRIER_ALIGN: u32 = 16;
+
 /// Two barriers.
 pub const CHANNEL_SLOT_BYTES: u32 = 16;
 
@@ -40,15 +43,27 @@ pub fn run(kernel: &Kernel, limit: u32) -> Result<SharedPlan, CompileError> {
     let (starts, loop_ends) = (walk.starts, walk.loop_ends);
 
     let groups = kernel.warp_groups();
+    // Every byte counts where consumers hand tiles to their tensor cores: elsewhere there is room.
+    let mut stages = false;
+    kernel.walk(kernel.body, &mut |op| stages |= kernel.ops[op].opcode == Opcode::ChannelStore);
+    let buffers_of_stores = if stages { buffers_of_stores(kernel) } else { HashMap::new() };
     kernel.walk(kernel.body, &mut |op| {
         let at = starts[&op];
+        if buffers_of_stores.get(&op).is_some_and(|&first| first != op) {
+            return;
+        }
         if let Some(size) = ring_bytes(kernel, op) {
             // Of a specialised kernel, some warp may use a ring or a channel until it ends.
             let end = match groups {
                 Some(_) => u32::MAX,
                 None => last_use(kernel, kernel.result(op), &starts, &loop_ends),
             };
-            lives.push(Life { op, size, align: RING_ALIGN, from: at, to: end.max(at) });
+            let align = if stages && kernel.ops[op].opcode == Opcode::ChannelAlloc {
+                BARRIER_ALIGN
+            } else {
+                RING_ALIGN
+            };
+            lives.push(Life { op, size, align, from: at, to: end.max(at) });
         } else {
             // Groups of consumers run the same operation at different times.
             let size = scratch_bytes(kernel, op).next_multiple_of(16) * groups.map_or(1, |g| g.consumers);
@@ -57,11 +72,34 @@ pub fn run(kernel: &Kernel, limit: u32) -> Result<SharedPlan, CompileError> {
             }
         }
     });
-    let plan = place(&lives);
+    let mut plan = place(&lives);
+    for (op, first) in buffers_of_stores {
+        let place = plan.buffers[&first];
+        plan.buffers.insert(op, place);
+    }
     if plan.total > limit {
         return Err(too_much(kernel, &lives, plan.total, limit));
     }
     Ok(plan)
+}
+
+/// Rings that tensor stores go through, with the one whose bytes each has: rings of as many slots of as many bytes take turns, since a store waits, before it writes, until the stores before
+/// it have been read.
+fn buffers_of_stores(kernel: &Kernel) -> HashMap<Op, Op> {
+    let mut found: Vec<Op> = Vec::new();
+    kernel.walk(kernel.body, &mut |op| {
+        let data = &kernel.ops[op];
+        if let Opcode::TensorStore { .. } = data.opcode
+            && let Some(alloc) = data.operands.last().and_then(|&ring| kernel.def_op(ring))
+            && !found.contains(&alloc)
+        {
+            found.push(alloc);
+        }
+    });
+    let form =
+        |op: Op| kernel.ty(kernel.result(op)).as_shared().map(|ring| (ring.slots, ring_bytes(kernel, op)));
+    let first = |op: Op| found.iter().copied().find(|&other| form(other) == form(op)).unwrap_or(op);
+    found.iter().map(|&op| (op, first(op))).collect()
 }
 
 struct Life {

@@ -51,6 +51,13 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             ensure!(v.mutable, "`{}` cannot be stored to", o[0]);
             check_view_tile(v, value)
         }
+        Opcode::ViewReduceAdd => {
+            let (&value, offsets) = o[1..].split_last().expect("counted");
+            let v = check_offsets(o[0], offsets)?;
+            ensure!(v.mutable, "`{}` cannot be added to", o[0]);
+            ensure!(v.elem == Elem::F32, "tiles of f32 are added to views, not of {}", v.elem);
+            check_view_tile(v, value)
+        }
         Opcode::Load { .. } => {
             check_pointed(o[0], r[0], "the result")?;
             check_mask(o[0], o.get(1))?;

@@ -42,6 +42,16 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             }
             Ok(())
         }
+        Opcode::ChannelStore => {
+            let buffer = check_slot(o[0], o[2])?;
+            let barriers = channel(o[1], "the second operand")?;
+            let stored = tile(o[3], "the value")?;
+            let fits = o[3].value_elem() == Some(buffer.elem) && stored.shape == buffer.shape;
+            ensure!(fits, "`{}` does not fit into a slot of `{}`", o[3], o[0]);
+            let alike = barriers.slots == buffer.slots && barriers.ctas == 1;
+            ensure!(alike, "`{}` and `{}` differ in slots", o[0], o[1]);
+            Ok(())
+        }
         Opcode::TensorLoad { axes, .. } => {
             let rank = o.len() - 4;
             let v = check_offsets(o[0], &o[1..1 + rank])?;
@@ -58,7 +68,7 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             ensure!(fits, "a slot of `{}` does not hold a tile of `{}`", o[1 + rank], o[0]);
             Ok(())
         }
-        Opcode::TensorStore { axes } => {
+        Opcode::TensorStore { axes, add } => {
             let (rest, buffer) = o.split_at(o.len() - 1);
             let (&value, offsets) = rest[1..].split_last().expect("counted");
             let v = check_offsets(o[0], offsets)?;
@@ -66,6 +76,7 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             let t = tile(value, "what is stored")?;
             let fits = value.value_elem() == Some(v.elem) && t.shape.rank() == 2 && ascend(axes, v, 2);
             ensure!(fits, "`{value}` is no tile of two axes of `{}`", o[0]);
+            ensure!(!add || v.elem == Elem::F32, "tiles of f32 are added to views, not of {}", v.elem);
             let buffer = super::memory::shared(buffer[0], "the last operand")?;
             let fits = buffer.elem == v.elem && buffer.shape.rank() == 2;
             ensure!(fits, "`{value}` does not go through buffers of {} {}", buffer.shape, buffer.elem);

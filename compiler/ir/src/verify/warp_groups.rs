@@ -114,7 +114,9 @@ impl Rules<'_> {
                     self.fault(op, wanted);
                 }
                 let stored = match data.opcode {
-                    Opcode::ViewStore { .. } | Opcode::Store { .. } => Some(data.operands[0]),
+                    Opcode::ViewStore { .. } | Opcode::ViewReduceAdd | Opcode::Store { .. } => {
+                        Some(data.operands[0])
+                    }
                     Opcode::AtomicRmw { .. } | Opcode::AtomicCas { .. } => Some(data.operands[0]),
                     _ => None,
                 };

@@ -2,6 +2,9 @@
 
 use tegula::prelude::{DotInto, Float, bf16, f16};
 
+use super::fused::{
+    attention_backward_finish_fused, attention_backward_fused, attention_backward_prepare_fused,
+};
 use super::hopper::{attention_backward_keys_hopper, attention_backward_queries_hopper};
 use super::kernel::{attention_backward_delta, attention_backward_keys, attention_backward_queries};
 use crate::attention::forward::scored::Features;
@@ -58,6 +61,34 @@ pub struct QueriesConfig {
     pub num_warps: u32,
     /// Depth of the pipeline of what is read in steps.
     pub num_stages: u32,
+}
+
+/// How the work of the kernels is cut that compute all gradients together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FusedConfig {
+    /// Keys a program.
+    pub block_kv: usize,
+    /// Queries a step, and a block of sums.
+    pub block_q: usize,
+    /// The head dimension of queries and keys, as a tile has it.
+    pub head_dim: usize,
+    /// That of the values.
+    pub value_dim: usize,
+}
+
+impl FusedConfig {
+    /// The config for these heads, if there is one: two warpgroups have 64 keys each, and 64 rows each of the transposed gradient of the queries, which are as many as queries have
+    /// dimensions.
+    pub fn hopper(head_dim: usize, value_dim: usize) -> Option<FusedConfig> {
+        let (head_dim, value_dim) = (padded(head_dim), padded(value_dim));
+        let config = FusedConfig { block_kv: 128, block_q: 64, head_dim, value_dim };
+        (head_dim == 128 && value_dim == 128).then_some(config)
+    }
+
+    /// Blocks of sums for so many queries of one head.
+    pub(super) fn blocks(&self, queries: usize) -> usize {
+        queries.div_ceil(self.block_q)
+    }
 }
 
 /// How the work of the three kernels is cut.
@@ -196,6 +227,9 @@ pub fn entries() -> Vec<Entry> {
         entry("attention_backward_queries", lists.queries),
         entry("attention_backward_keys_hopper", lists.keys_hopper),
         entry("attention_backward_queries_hopper", lists.queries_hopper),
+        entry("attention_backward_prepare_fused", lists.prepare_fused),
+        entry("attention_backward_fused", lists.fused),
+        entry("attention_backward_finish_fused", lists.finish_fused),
     ]
 }
 
@@ -206,6 +240,9 @@ struct Lists {
     queries: Vec<Variant>,
     keys_hopper: Vec<Variant>,
     queries_hopper: Vec<Variant>,
+    prepare_fused: Vec<Variant>,
+    fused: Vec<Variant>,
+    finish_fused: Vec<Variant>,
 }
 
 fn hopper_variants_of<T: Float + DotInto<f32>>(types: &str, lists: &mut Lists) {
@@ -218,6 +255,15 @@ fn hopper_variants_of<T: Float + DotInto<f32>>(types: &str, lists: &mut Lists) {
             lists.queries_hopper.push(Variant::new(types, (queries, causal), stage));
         }
     }
+    let config = FusedConfig::hopper(128, 128).expect("heads of 128 have one");
+    let stage = move || attention_backward_prepare_fused::<T>::stage(config);
+    lists.prepare_fused.push(Variant::new(types, config, stage));
+    for (causal, hidden) in [(false, false), (false, true), (true, true)] {
+        let stage = move || attention_backward_fused::<T>::stage(causal, hidden, config);
+        lists.fused.push(Variant::new(types, (config, causal, hidden), stage));
+    }
+    let stage = move || attention_backward_finish_fused::<T>::stage(config);
+    lists.finish_fused.push(Variant::new(types, config, stage));
 }
 
 fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, lists: &mut Lists) {

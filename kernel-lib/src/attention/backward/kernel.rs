@@ -33,14 +33,26 @@ pub fn attention_backward_delta<T: Float>(
     let id = program_id(0);
     let (block, head, batch) = (id % blocks, id / blocks % heads, id / blocks / heads);
     let first = block * block_q;
-    let rows = |x: View<T, 4>| {
-        head_rows(x, batch, head, queries).load([first, 0], [block_q, value_dim]).cast::<f32>()
-    };
-    let products = rows(out) * rows(d_out);
-    delta.store([batch, head, first], products.sum(1).reshape([1, 1, block_q]));
-    let lse = lse.load([batch, head, first], [1, 1, block_q]);
-    let exponent = select(lse.eq_(f64::NEG_INFINITY), f64::NEG_INFINITY, lse * -LOG2_E);
-    exponents.store([batch, head, first], exponent);
+    let at = [batch, head, first];
+    delta.store(at, delta_of(out, d_out, at, [block_q, value_dim]));
+    exponents.store(at, exponents_of(lse.load(at, [1, 1, block_q])));
+}
+
+/// Σ d_out ∘ out of the rows at `[batch, head, query]`: `[1, 1, rows]`, with tiles of `[rows, value_dim]`.
+pub(super) fn delta_of<T: Float>(
+    out: View<T, 4>,
+    d_out: View<T, 4>,
+    [batch, head, first]: [Scalar<i32>; 3],
+    tile: [usize; 2],
+) -> Tile<f32> {
+    let queries = out.dim(1).cast::<i32>();
+    let rows = |x: View<T, 4>| head_rows(x, batch, head, queries).load((first, 0), tile).cast::<f32>();
+    (rows(out) * rows(d_out)).sum(1).reshape([1, 1, tile[0]])
+}
+
+/// −lse · log₂ e; −∞ where there is nothing seen.
+pub(super) fn exponents_of(lse: Tile<f32>) -> Tile<f32> {
+    select(lse.eq_(f64::NEG_INFINITY), f64::NEG_INFINITY, lse * -LOG2_E)
 }
 
 /// What a program adds up.

@@ -1,6 +1,7 @@
 //! Attention backward: the gradients of queries, keys and values, for training.
 
 pub mod config;
+pub mod fused;
 pub mod hopper;
 pub mod kernel;
 #[cfg(test)]
@@ -16,7 +17,7 @@ use super::score::{ScoreMod, Unchanged};
 use super::shape::{self, Extents, Inputs};
 use crate::check::Check;
 use crate::{Activation, DeviceClass, Error};
-use config::BackwardConfig;
+use config::{BackwardConfig, FusedConfig};
 
 /// What forward gave, and the gradient of its output.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +70,10 @@ pub struct BackwardOptions<'a, T: Element = f32, F: ScoreMod = Unchanged> {
     pub forward: ForwardOptions<'a, T, F>,
     /// The keys of the longest packed sequence; `None`: as many as there are in all, which takes time. Less than that leaves gradients unwritten.
     pub most_keys: Option<usize>,
-    /// How the work is cut; `None`: by shape and device.
+    /// Must the same inputs give the same bits, from run to run? They do, unless this is `false`: then, on Hopper, for plain and causal attention of heads of more than 64 and up to 128 in types of
+    /// two bytes, one kernel computes all gradients, and blocks of keys add their parts of `d_q` up in memory, in whatever order they come to it; `d_k` and `d_v` are the same nevertheless.
+    pub deterministic: bool,
+    /// How the work is cut; `None`: by shape and device. With a config nothing is added in an order that may differ.
     pub config: Option<BackwardConfig>,
 }
 
@@ -82,14 +86,28 @@ impl<T: Element> Default for BackwardOptions<'_, T> {
 impl<'a, T: Element, F: ScoreMod> BackwardOptions<'a, T, F> {
     /// Of a forward with these options.
     pub fn of(forward: ForwardOptions<'a, T, F>) -> Self {
-        BackwardOptions { forward, most_keys: None, config: None }
+        BackwardOptions { forward, most_keys: None, deterministic: true, config: None }
     }
 }
 
-/// Memory for two numbers for each query and head, kept from call to call. It grows when it has to; a recorded graph keeps the memory that it was recorded with.
+/// Memory for two numbers for each query and head, and where gradients of queries are added up in memory for these in f32, kept from call to call. It grows when it has to; a recorded graph keeps
+/// the memory that it was recorded with.
 #[derive(Debug, Default)]
 pub struct BackwardWorkspace {
     numbers: Option<Tensor<f32>>,
+    sums: Option<Tensor<f32>>,
+}
+
+/// Makes room for so many elements.
+fn grow(
+    memory: &mut Option<Tensor<f32>>,
+    device: &Device,
+    elements: usize,
+) -> Result<(), tegula::runtime::Error> {
+    if memory.as_ref().is_none_or(|t| t.device() != device || t.len() < elements) {
+        *memory = Some(device.alloc(&[elements])?);
+    }
+    Ok(())
 }
 
 impl BackwardWorkspace {
@@ -109,18 +127,36 @@ impl BackwardWorkspace {
         heads: usize,
         queries: usize,
     ) -> Result<(), tegula::runtime::Error> {
-        let elements = 2 * batch * heads * queries;
-        if self.numbers.as_ref().is_none_or(|t| t.device() != device || t.len() < elements) {
-            self.numbers = Some(device.alloc(&[elements])?);
+        grow(&mut self.numbers, device, 2 * batch * heads * queries)
+    }
+
+    /// Makes room for sums of gradients besides, which are used if [`BackwardOptions::deterministic`] is not asked for: 4 bytes for each element of `d_q`, with queries in blocks of 64 and heads
+    /// of 128.
+    ///
+    /// # Errors
+    /// If the device has no memory left.
+    pub fn reserve_sums(
+        &mut self,
+        device: &Device,
+        batch: usize,
+        heads: usize,
+        queries: usize,
+    ) -> Result<(), tegula::runtime::Error> {
+        match FusedConfig::hopper(HOPPER_HEAD_DIM, HOPPER_HEAD_DIM) {
+            Some(config) => grow(
+                &mut self.sums,
+                device,
+                batch * heads * config.blocks(queries) * config.head_dim * config.block_q,
+            ),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
 /// The gradients of [`forward`](fn@super::forward): of a loss whose gradient by the output is `d_out`, by queries, keys and values.
 ///
-/// Weights are computed again from the LSE. Weights and the gradients of scores are rounded to `T` before they meet the other factor of a product; all sums are f32. Nothing is added
-/// atomically, so that the same inputs give the same bits. A query that saw no key has the gradient 0, and so has a slot of a cache that is in no sequence. Bias, slopes and sinks get no
+/// Weights are computed again from the LSE. Weights and the gradients of scores are rounded to `T` before they meet the other factor of a product; all sums are f32. Where
+/// [`BackwardOptions::deterministic`] does not ask for the same bits from run to run, those of `d_q` may be added in memory. A query that saw no key has the gradient 0, and so has a slot of a cache that is in no sequence. Bias, slopes and sinks get no
 /// gradients.
 ///
 /// # Errors
@@ -167,6 +203,10 @@ pub fn backward<T: Activation + DotInto<f32>, F: ScoreMod>(
         && queries.min(keys) > HOPPER_ROWS
         && forward.is_plain()
         && [&inputs.q, &inputs.k, &inputs.v, &d_out].into_iter().all(has_tensor_map);
+    let fused = match FusedConfig::hopper(head_dim, value_dim) {
+        Some(config) if hopper && !options.deterministic => Some(config),
+        _ => None,
+    };
     let config = match options.config {
         Some(config) => config,
         None if hopper => BackwardConfig::hopper(head_dim, value_dim),
@@ -175,6 +215,9 @@ pub fn backward<T: Activation + DotInto<f32>, F: ScoreMod>(
     config.check_dims(&check, &extents)?;
 
     check.done(workspace.reserve(device, batch, heads, queries))?;
+    if fused.is_some() {
+        check.done(workspace.reserve_sums(device, batch, heads, queries))?;
+    }
     let by_query = [batch, heads, queries];
     let memory = workspace.numbers.as_mut().expect("reserved").view_mut();
     let split = memory
@@ -183,6 +226,26 @@ pub fn backward<T: Activation + DotInto<f32>, F: ScoreMod>(
     let (delta, exponents) = check.done(split)?;
     let (mut delta, mut exponents) =
         (check.done(delta.reshape(&by_query))?, check.done(exponents.reshape(&by_query))?);
+    if let Some(cut) = fused {
+        let blocks = batch * heads * cut.blocks(queries);
+        let sums = workspace.sums.as_mut().expect("reserved").view_mut();
+        let sums = sums.slice(0, ..blocks * cut.head_dim * cut.block_q);
+        let sums = sums.and_then(|sums| sums.reshape(&[blocks, cut.head_dim, cut.block_q]));
+        let gradients = Gradients { d_q, d_k, d_v };
+        let numbers = [&mut delta, &mut exponents];
+        return fused_backward(
+            inputs,
+            attended,
+            gradients,
+            numbers,
+            check.done(sums)?,
+            scale,
+            forward.causal,
+            cut,
+            &check,
+            stream,
+        );
+    }
     if !d_out.is_empty() {
         let cut = config.delta;
         let launch = kernel::attention_backward_delta::<T>(out, d_out, lse, &mut delta, &mut exponents, cut);
@@ -288,6 +351,64 @@ pub fn backward<T: Activation + DotInto<f32>, F: ScoreMod>(
         );
         let launch = launch.num_warps(cut.num_warps).num_stages(cut.num_stages);
         check.launched(launch.grid(most_queries.div_ceil(cut.block_q) * heads * sequences).launch(stream))?;
+    }
+    Ok(())
+}
+
+/// All gradients by one kernel, with one before that clears the sums, and one behind that rounds them. There are queries and keys, as many as [`HOPPER_ROWS`] at least.
+#[allow(clippy::too_many_arguments)]
+fn fused_backward<T: Activation + DotInto<f32>>(
+    inputs: Inputs<'_, T>,
+    attended: Attended<'_, T>,
+    gradients: Gradients<'_, T>,
+    numbers: [&mut TensorViewMut<'_, f32>; 2],
+    mut sums: TensorViewMut<'_, f32>,
+    scale: f32,
+    causal: bool,
+    cut: FusedConfig,
+    check: &Check,
+    stream: &Stream,
+) -> Result<(), Error> {
+    let Inputs { q, k, v } = inputs;
+    let Attended { out, lse, d_out } = attended;
+    let Gradients { d_q, d_k, d_v } = gradients;
+    let [delta, exponents] = numbers;
+    let [batch, keys, kv_heads] = [k.shape()[0], k.shape()[1], k.shape()[2]];
+    let by_queries = sums.shape()[0];
+    if by_queries > 0 {
+        let launch = fused::attention_backward_prepare_fused::<T>(
+            out,
+            d_out,
+            lse,
+            &mut *delta,
+            &mut *exponents,
+            &mut sums,
+            cut,
+        );
+        check.launched(launch.grid(by_queries).launch(stream))?;
+    }
+    if !k.is_empty() {
+        let hidden = causal || !keys.is_multiple_of(cut.block_kv);
+        let launch = fused::attention_backward_fused::<T>(
+            q,
+            k,
+            v,
+            d_out,
+            exponents.as_view(),
+            delta.as_view(),
+            &mut sums,
+            d_k,
+            d_v,
+            scale,
+            causal,
+            hidden,
+            cut,
+        );
+        check.launched(launch.grid(keys.div_ceil(cut.block_kv) * kv_heads * batch).launch(stream))?;
+    }
+    if by_queries > 0 {
+        let launch = fused::attention_backward_finish_fused::<T>(sums.as_view(), d_q, scale, cut);
+        check.launched(launch.grid(by_queries).launch(stream))?;
     }
     Ok(())
 }

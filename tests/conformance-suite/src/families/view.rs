@@ -1,6 +1,6 @@
 //! Loads and stores through views: what lies outside is padded or dropped, on every side.
 //!
-//! `op` is `load` (`variants`: the padding), `store`, `facts` (extents, strides and address as values) or `make` (a view made in the
+//! `op` is `load` (`variants`: the padding), `store`, `add` (three programs add one tile), `facts` (extents, strides and address as values) or `make` (a view made in the
 //! kernel). `shapes` are the views, `tile` is loaded at each of `offsets`; `places` say how the view lies in memory and `to` which
 //! type the offsets have.
 
@@ -13,7 +13,7 @@ use super::{inputs, shape_name};
 use crate::case::{HostArg, Rule};
 use crate::draft::{kernel, plain, view_load, view_store};
 use crate::inputs::Rng;
-use crate::number::{from_float, from_int};
+use crate::number::{float, from_float, from_int};
 use crate::place::Place;
 use crate::reference::tile::coordinates;
 use crate::sink::{Array, Call, Sink, poison};
@@ -27,6 +27,7 @@ pub fn expand(entry: &Entry, sink: &mut Sink) -> Result<(), String> {
                 for dims in entry.shapes.iter() {
                     match op {
                         "load" | "store" => moves(entry, sink, op, elem, place, dims)?,
+                        "add" => adds(entry, sink, elem, place, dims)?,
                         "facts" => facts(entry, sink, elem, place, dims)?,
                         "make" => make(entry, sink, elem, place, dims)?,
                         _ => return Err(format!("there is no operation `{op}`")),
@@ -120,6 +121,59 @@ fn moves(
             }
             sink.push(call.case(name, kernel, [1; 3], entry.min_sm()));
         }
+    }
+    Ok(())
+}
+
+/// Programs that add the same tile at each of `offsets`, in whatever order they come to it. Whole numbers, whose sums are exact.
+const ADDERS: u32 = 3;
+
+fn adds(entry: &Entry, sink: &mut Sink, elem: Elem, place_name: &str, dims: &[u32]) -> Result<(), String> {
+    let (place, tile, rank) = (Place::parse(place_name)?, &entry.tile, dims.len());
+    if tile.len() != rank {
+        return Ok(());
+    }
+    for offsets in entry.offsets.iter().filter(|o| o.len() == rank) {
+        let at = offsets.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+        let parts = ["add", elem.name(), place_name, &shape_name(tile)];
+        let Some(name) = sink.name(&[&parts[..], &[&shape_name(dims), &format!("at({at})")]].concat()) else {
+            continue;
+        };
+        let kernel = sink.kernel(&parts, |name| {
+            let view = |mutable: bool, place: Place| (Type::view(elem, rank, mutable), place.facts(rank));
+            let mut params = vec![view(false, Place::Dense), view(true, place)];
+            params.extend((0..rank).map(|_| plain(Type::scalar(Elem::I32))));
+            kernel(name, 4, &params, |b, p| {
+                let zeros: Vec<Value> = (0..rank).map(|_| b.int(0, Elem::I32)).collect();
+                let value = view_load(b, p[0], &zeros, tile, Padding::Zero);
+                let operands = [&[p[1]], &p[2..], &[value]].concat();
+                b.effect(Opcode::ViewReduceAdd, &operands);
+            })
+        });
+        let mut rng = Rng::new(&name);
+        let mut whole = |dims: &[u32]| {
+            let numbers = (0..Array::count(dims)).map(|_| rng.below(200) as f64 - 100.0);
+            let bits = numbers.map(|x| from_float(elem, x, Default::default())).collect();
+            Array { elem, dims: dims.to_vec(), bits }
+        };
+        let (added, before) = (whole(tile), whole(dims));
+        let mut after = before.clone();
+        for p in 0..Array::count(tile) {
+            let at: Vec<i64> =
+                coordinates(p, tile).iter().zip(offsets).map(|(&c, &o)| i64::from(c) + o).collect();
+            if at.iter().zip(dims).all(|(&c, &d)| (0..i64::from(d)).contains(&c)) {
+                let q = at.iter().zip(dims).fold(0, |p, (&c, &d)| p * d as usize + c as usize);
+                let sum = float(elem, after.bits[q]) + f64::from(ADDERS) * float(elem, added.bits[p]);
+                after.bits[q] = from_float(elem, sum, Default::default());
+            }
+        }
+        let mut call = Call::default();
+        Place::Dense.input(&mut call, &added);
+        place.update(&mut call, &before, &after);
+        for &offset in offsets {
+            call.args.push(HostArg::Scalar { elem: Elem::I32, bits: from_int(Elem::I32, offset.into()) });
+        }
+        sink.push(call.case(name, kernel, [ADDERS, 1, 1], entry.min_sm()));
     }
     Ok(())
 }

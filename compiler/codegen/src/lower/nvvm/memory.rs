@@ -221,6 +221,19 @@ pub fn atomic_rmw<'c>(e: &Emitter<'c>, access: AtomicAccess<'c>, op: AtomicOp, v
     e.bitcast(old, ty)
 }
 
+/// Adds 1, 2 or 4 neighbours of f32 to global memory where `predicate` holds, each atomically for the GPU. (More than one: compute capability 9.0.)
+pub fn reduce_add<'c>(e: &Emitter<'c>, ptr: V<'c>, values: &[V<'c>], predicate: Option<V<'c>>) {
+    let n = values.len();
+    let mut operands = values.to_vec();
+    operands.push(ptr);
+    operands.extend(predicate);
+    let guard = if predicate.is_some() { format!("@${} ", n + 1) } else { String::new() };
+    let text = format!("{guard}red.relaxed.gpu.global.add{}.f32 [${n}], {};", vector_suffix(n), braced(0, n));
+    let constraints =
+        format!("{}l{},~{{memory}}", "f,".repeat(n), if predicate.is_some() { ",b" } else { "" });
+    e.asm(&text, &constraints, &operands, &[], true);
+}
+
 /// Loads 16, 32 or 64 bits that others may change meanwhile, whatever the access's order and predicate: an ordinary load would race with them
 /// (PTX ISA, "Memory Consistency Model").
 pub fn atomic_load<'c>(e: &Emitter<'c>, access: AtomicAccess<'c>) -> V<'c> {

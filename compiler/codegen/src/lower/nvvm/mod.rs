@@ -23,10 +23,12 @@ pub(super) use math::{
 pub(super) use matrix::{MmaKind, ldmatrix, mma};
 pub(super) use memory::{
     AtomicAccess, atomic_cas, atomic_load, atomic_rmw, cp_async, cp_async_commit, cp_async_wait,
-    load_predicated, prefetch, store_predicated,
+    load_predicated, prefetch, reduce_add, store_predicated,
 };
 pub(super) use tensor::{bulk_commit, bulk_wait_read, prefetch_map, proxy_fence, tensor_load, tensor_store};
 pub(super) use warp::{
     permute_bytes, shuffle_first, shuffle_index, shuffle_xor, thread_index_again, trap, vprintf, warp_barrier,
 };
-pub(super) use wgmma::{WgmmaA, WgmmaKind, stmatrix, wgmma, wgmma_commit, wgmma_fence, wgmma_wait};
+pub(super) use wgmma::{
+    WgmmaA, WgmmaKind, made_here, stmatrix, wgmma, wgmma_commit, wgmma_fence, wgmma_wait,
+};

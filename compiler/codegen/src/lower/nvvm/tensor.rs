@@ -53,13 +53,14 @@ pub fn tensor_load<'c>(
     e.asm(&text, &format!("{constraints},~{{memory}}"), &operands, &[], true);
 }
 
-/// Starts a copy of a box from shared memory to `at`, in this thread's current group.
-pub fn tensor_store<'c>(e: &Emitter<'c>, src: V<'c>, map: V<'c>, at: &[V<'c>]) {
+/// Starts a copy of a box from shared memory to `at`, in this thread's current group; with `add`, its elements are added to what is there.
+pub fn tensor_store<'c>(e: &Emitter<'c>, src: V<'c>, map: V<'c>, at: &[V<'c>], add: bool) {
     let n = at.len();
     let mut operands = vec![src, map];
     operands.extend(at);
+    let (verb, op) = if add { ("cp.reduce", ".add") } else { ("cp", "") };
     let text = format!(
-        "cp.async.bulk.tensor.{n}d.global.shared::cta.bulk_group [$1, {{{}}}], [$0];",
+        "{verb}.async.bulk.tensor.{n}d.global.shared::cta{op}.bulk_group [$1, {{{}}}], [$0];",
         coordinates(2, n)
     );
     e.asm(&text, &format!("r,l{},~{{memory}}", ",r".repeat(n)), &operands, &[], true);

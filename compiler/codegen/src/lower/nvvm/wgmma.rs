@@ -131,11 +131,17 @@ pub fn wgmma_wait<'c>(e: &Emitter<'c>, n: u32, values: &[V<'c>], held: &[V<'c>])
     tied(e, &format!("wgmma.wait_group.sync.aligned {n};"), values, held)
 }
 
-/// Stores four 8 × 8 matrices of 16-bit elements; lane `8 m + r` gives the address of row `r` of matrix `m`.
-pub fn stmatrix<'c>(e: &Emitter<'c>, address: V<'c>, words: [V<'c>; 4]) {
+/// The same word, of which no pass knows that it is: what is computed from it is computed here.
+pub fn made_here<'c>(e: &Emitter<'c>, word: V<'c>) -> V<'c> {
+    e.asm("mov.b32 $0, $1;", "=r,r", &[word], &[e.t.i32], true)[0]
+}
+
+/// Stores four 8 × 8 matrices of 16-bit elements; lane `8 m + r` gives the address of row `r` of matrix `m`, or of its transpose.
+pub fn stmatrix<'c>(e: &Emitter<'c>, address: V<'c>, words: [V<'c>; 4], transpose: bool) {
     let [a, b, c, d] = words;
+    let trans = if transpose { ".trans" } else { "" };
     e.asm(
-        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};",
+        &format!("stmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 [$0], {{$1, $2, $3, $4}};"),
         "r,r,r,r,r,~{memory}",
         &[address, a, b, c, d],
         &[],

@@ -302,12 +302,16 @@ impl Lower<'_> {
             }
             // There is nothing that it could be late for.
             Opcode::ViewPrefetch { .. } => {}
-            Opcode::ViewStore { .. } => {
+            Opcode::ViewStore { .. } | Opcode::ViewReduceAdd => {
                 let Some((&value, rest)) = operands.split_last() else { return Ok(()) };
                 let access = self.view_access(op, rest[0], &rest[1..], value, Padding::Zero)?;
                 let mut temps = Vec::new();
                 let tile = self.full(value, &mut temps);
-                self.code.push(Instr::ViewStore(Box::new(ViewAccess { tile, ..access })));
+                let access = Box::new(ViewAccess { tile, ..access });
+                self.code.push(match self.kernel.ops[op].opcode {
+                    Opcode::ViewReduceAdd => Instr::ViewReduceAdd(access),
+                    _ => Instr::ViewStore(access),
+                });
                 self.release(temps);
             }
             Opcode::Load { .. } => self.ptr_load(op)?,
@@ -374,6 +378,7 @@ impl Lower<'_> {
             | Opcode::ChannelWait
             | Opcode::ChannelRelease
             | Opcode::SharedTurn
+            | Opcode::ChannelStore
             | Opcode::TensorLoad { .. }
             | Opcode::TensorStore { .. }
             | Opcode::AsyncDot { .. }

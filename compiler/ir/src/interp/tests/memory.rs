@@ -42,6 +42,32 @@ kernel @k(%x: view<?x?xf32>, %y: view_mut<?x?xf32>) {
     assert_eq!(contents::<f32>(&y), want);
 }
 
+/// Programs add to one place; what hangs over an edge of the view is dropped.
+#[test]
+fn additions_of_many_programs() {
+    let memory = Memory::new();
+    let x = buffer(&memory, &(0..16).map(|i| i as f32).collect::<Vec<_>>());
+    let y = buffer(&memory, &[0.5f32; 15]);
+    run_text(
+        "
+kernel @k(%x: view<?x?xf32>, %y: view_mut<?x?xf32>) {
+  %0 = const 0 : i32
+  %m1 = const -1 : i32
+  %3 = const 3 : i32
+  %t = view_load %x[%0, %0] : tile<4x4xf32>
+  view_reduce_add %y[%m1, %3], %t
+}",
+        [100, 1, 1],
+        &[Arg::row_major(x.address(), &[4, 4]), Arg::row_major(y.address(), &[3, 5])],
+        &memory,
+    );
+    let mut want = [0.5f32; 15];
+    for (r, c) in (0..3).flat_map(|r| (3..5).map(move |c| (r, c))) {
+        want[r * 5 + c] += 100.0 * ((r + 1) * 4 + c - 3) as f32;
+    }
+    assert_eq!(contents::<f32>(&y), want);
+}
+
 #[test]
 fn strides_of_any_kind() {
     let memory = Memory::new();

@@ -91,7 +91,14 @@ impl Anchors {
             let layout = layout::wgmma_acc(shape.dims(), &[num_warps / 4, 1]);
             anchors.memory.insert(op, intern(kernel, layout));
         }
+        let mut stages = false;
+        kernel.walk(kernel.body, &mut |op| stages |= kernel.ops[op].opcode == Opcode::ChannelStore);
         for (op, shape, order) in wants {
+            // Where warpgroups are to run apart, they must not meet to hand out what one of them has loaded: each thread loads what it needs of rows and columns.
+            if let Some(layout) = spread_vector(kernel, op, &sums).filter(|_| stages) {
+                anchors.memory.insert(op, layout);
+                continue;
+            }
             if let Some(&layout) = sums.get(&shape) {
                 anchors.memory.insert(op, layout);
                 anchors.by_shape.entry(shape).or_insert(layout);
@@ -192,6 +199,45 @@ impl Anchors {
             }
         }
     }
+}
+
+/// The layout of a loaded row or column in which it is combined with dots' results, without any exchange: shapes aside, it is only spread over them.
+fn spread_vector(kernel: &mut Kernel, op: Op, sums: &HashMap<Shape, LayoutRef>) -> Option<LayoutRef> {
+    if !matches!(kernel.ops[op].opcode, Opcode::ViewLoad { .. }) {
+        return None;
+    }
+    let loaded = kernel.result(op);
+    let mut chain = vec![loaded];
+    let layout = loop {
+        let &value = chain.last()?;
+        if let Some(&layout) = sums.get(&kernel.ty(value).shape()?).filter(|_| chain.len() > 1) {
+            break layout;
+        }
+        let mut users = Vec::new();
+        kernel.walk(kernel.body, &mut |op| {
+            if kernel.ops[op].operands.contains(&value) {
+                users.push(op);
+            }
+        });
+        let [user] = users[..] else { return None };
+        match kernel.ops[user].opcode {
+            Opcode::Reshape | Opcode::Expand { .. } | Opcode::Broadcast => chain.push(kernel.result(user)),
+            _ => return None,
+        }
+    };
+    let mut layout = kernel.layouts[layout].clone();
+    for pair in chain.windows(2).rev() {
+        let (from, to) = (kernel.ty(pair[0]).shape()?, kernel.ty(pair[1]).shape()?);
+        let op = kernel.def_op(pair[1])?;
+        layout = match kernel.ops[op].opcode {
+            Opcode::Expand { axis } => layout.slice(axis as usize),
+            Opcode::Broadcast => (0..to.rank())
+                .filter(|&axis| from.dims()[axis] != to.dims()[axis])
+                .fold(layout, |layout, axis| layout.slice(axis).expand_dims(axis)),
+            _ => layout.reshape(from.dims()),
+        };
+    }
+    Some(intern(kernel, layout))
 }
 
 /// Interns the canonical form of a layout: no register repeats another.

@@ -165,6 +165,7 @@ impl Rewriter<'_> {
             | Opcode::AtomicCas { .. }
             | Opcode::Store { .. }
             | Opcode::ViewStore { .. }
+            | Opcode::ViewReduceAdd
             | Opcode::TensorStore { .. }
             | Opcode::AsyncCopyPtr { .. } => self.anchors.memory.get(&op).copied(),
             // Values of one shape are printed side by side.
@@ -182,7 +183,7 @@ impl Rewriter<'_> {
                     })
                     .collect();
             }
-            Opcode::SharedStore | Opcode::Assert { .. } => {
+            Opcode::SharedStore | Opcode::ChannelStore | Opcode::Assert { .. } => {
                 let each: Vec<Value> = operands.to_vec();
                 return each
                     .iter()

@@ -28,7 +28,7 @@ impl Touch {
             Opcode::ViewLoad { .. } | Opcode::Load { .. } => (false, false),
             Opcode::AsyncCopyView { .. } | Opcode::AsyncCopyPtr { .. } => (false, false),
             Opcode::ViewStore { .. } | Opcode::Store { .. } => (true, false),
-            Opcode::AtomicRmw { .. } | Opcode::AtomicCas { .. } => (true, true),
+            Opcode::AtomicRmw { .. } | Opcode::AtomicCas { .. } | Opcode::ViewReduceAdd => (true, true),
             _ => return None,
         };
         Some(Touch { op, writes, atomic, root: root(kernel, data.operands[0], 32), earlier: false })
@@ -102,7 +102,7 @@ fn place(kernel: &Kernel, op: Op) -> Option<(Vec<Value>, LayoutRef)> {
     let data = &kernel.ops[op];
     let (address, tile) = match data.opcode {
         Opcode::ViewLoad { .. } => (&data.operands[..], data.results[0]),
-        Opcode::ViewStore { .. } => {
+        Opcode::ViewStore { .. } | Opcode::ViewReduceAdd => {
             let (value, address) = data.operands.split_last()?;
             (address, *value)
         }

@@ -10,13 +10,16 @@ use crate::op::{BinaryOp, CmpOp, Dims, LoopHints, Opcode};
 use crate::rewrite::{Mapping, mapped, replace_uses};
 use crate::types::{Elem, Type};
 
+/// Registers of a thread that sums and operands of dots under way may take: beside them there must be room for addresses, and for what is computed meanwhile.
+const MOST_IN_FLIGHT: u32 = 208;
+
 /// Builds the region out of the kernel's own body, whose operations it takes.
 pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
     let region = kernel.add_block();
     let body = kernel.body;
     let first = plan.channels[0].at;
     let mut places: Vec<Place> = Vec::new();
-    for _ in 0..plan.rings {
+    for _ in 0..plan.rings + 2 * plan.staged.len() {
         places.push(at(kernel, region, first, Place::start));
     }
     let mut consumer = Consumer {
@@ -61,6 +64,8 @@ struct Flying {
     /// Channels that it reads, and slots of theirs that nobody reads after it.
     channels: Vec<usize>,
     read: Vec<(usize, Value)>,
+    /// Rings that the consumers fill, and slots of theirs that it has read.
+    staged: Vec<(usize, Value)>,
 }
 
 struct Consumer<'a> {
@@ -84,6 +89,9 @@ impl Consumer<'_> {
         for (position, &op) in ops.iter().enumerate() {
             if accumulating.is_none() {
                 self.land(op, &ops[position..], to, &mut flying);
+            }
+            if accumulating.is_none() && !self.plan.staged.is_empty() {
+                self.land_for_room(op, &ops[position..], to, &mut flying);
             }
             if self.plan.explicit && accumulating.is_none() {
                 self.land_releases(from, op, &ops[position..], to, &mut flying);
@@ -117,17 +125,26 @@ impl Consumer<'_> {
                 }
                 _ => {}
             }
-            if self.plan.dots.contains_key(&op) {
-                let flight = self.dot(op, to);
+            for s in 0..self.plan.staged.len() {
+                if self.plan.staged[s].order.carried == Some(op) {
+                    let initial = self.plan.staged[s].order.written[0];
+                    self.write_staged(s, initial, op, to, places);
+                }
+            }
+            if let Some(&(_, b)) = self.plan.dots.get(&op) {
+                let staged = self.plan.staged_of(b).map(|s| (s, self.wait_staged(s, op, to, places)));
+                let flight = self.dot(op, to, staged);
                 if accumulating.is_none() {
                     self.follow(op, flight, &mut flying);
+                    flying.last_mut().expect("just started").staged.extend(staged);
                 }
             } else if self.is_loop_with_channels(op) || self.is_explicit_loop(op) {
                 self.for_loop(op, to, places);
             } else {
                 if let Some(store) = self.plan.stores.iter().find(|s| s.op == op) {
                     let data = &mut self.kernel.ops[op];
-                    data.opcode = Opcode::TensorStore { axes: store.axes.clone() };
+                    let add = data.opcode == Opcode::ViewReduceAdd;
+                    data.opcode = Opcode::TensorStore { axes: store.axes.clone(), add };
                     *data.operands.last_mut().expect("verified") = store.value;
                     data.operands.push(self.made.staging[&op]);
                 }
@@ -140,6 +157,7 @@ impl Consumer<'_> {
                     self.read_in(region);
                 }
                 self.kernel.append_op(to, op);
+                self.write_results(op, to, places);
             }
             if accumulating.is_none() {
                 for c in self.plan.ending(from, position) {
@@ -259,13 +277,37 @@ impl Consumer<'_> {
         }
     }
 
+    /// Waits for the dots whose operands are in registers, if a new dot would have no registers for its sum beside them.
+    fn land_for_room(&mut self, op: Op, left: &[Op], to: Block, flying: &mut Vec<Flying>) {
+        let Some(last) = flying.iter().rposition(|f| !f.held.is_empty()) else { return };
+        if !self.plan.dots.contains_key(&op) {
+            return;
+        }
+        let sum = self.kernel.ops[op].operands[2];
+        let threads = 32 * self.kernel.hints.num_warps;
+        let words = |v: Value| {
+            let ty = self.kernel.ty(v);
+            let bits = ty.value_elem().map_or(0, |e| e.bits());
+            ty.shape().map_or(0, |s| s.num_elements() as u32 * bits / 32 / threads)
+        };
+        let own = if flying.iter().any(|f| f.result == sum) { 0 } else { words(self.kernel.result(op)) };
+        let taken: u32 = flying
+            .iter()
+            .flat_map(|f| std::iter::once(f.result).chain(f.held.iter().copied()))
+            .map(words)
+            .sum();
+        if own > 0 && taken + own > MOST_IN_FLIGHT {
+            self.wait_until(last, op, left, to, flying);
+        }
+    }
+
     /// What has been computed of earlier dots' results since a dot was started, and is needed in what is `left`. It is written in front of the wait, to be done
     /// while the tensor cores work; the wait holds it, or the compilers behind this one, which see no reason to do it first, would put it behind.
     fn computed_meanwhile(&self, since: Op, left: &[Op], block: Block) -> Vec<Value> {
         let ops = &self.kernel.blocks[block].ops;
         let start = ops.iter().position(|&op| op == since).map_or(ops.len(), |p| p + 1);
         let mut computed: Vec<Value> = Vec::new();
-        let mut of_dots: HashSet<Value> = HashSet::new();
+        let mut of_dots: HashSet<Value> = self.carried_results(left, block);
         for &op in &ops[start..] {
             let data = &self.kernel.ops[op];
             match &data.opcode {
@@ -299,6 +341,23 @@ impl Consumer<'_> {
         computed
     }
 
+    /// What a loop carries of dots' results from one iteration to the next, sums that dots add to aside. `left` ends with the body's terminator.
+    fn carried_results(&self, left: &[Op], block: Block) -> HashSet<Value> {
+        let staged = !self.plan.staged.is_empty();
+        let is_end = |op: &&Op| staged && self.kernel.ops[**op].opcode.is_terminator();
+        let Some(&end) = left.last().filter(is_end) else {
+            return HashSet::new();
+        };
+        let args = self.kernel.blocks[block].args.iter().skip(1);
+        let is_sum =
+            |arg: Value| self.plan.dots.keys().any(|&dot| self.kernel.ops[dot].operands.last() == Some(&arg));
+        let of_dot = |v: Value| self.kernel.def_op(v).is_some_and(|op| self.plan.dots.contains_key(&op));
+        args.zip(&self.kernel.ops[end].operands)
+            .filter(|&(&arg, &yielded)| of_dot(yielded) && !is_sum(arg))
+            .map(|(&arg, _)| arg)
+            .collect()
+    }
+
     /// How often a value is used, in what is left of the kernel and what has been made of it.
     fn uses(&self, value: Value) -> usize {
         self.kernel.ops.values().filter(|data| data.operands.contains(&value)).count()
@@ -309,11 +368,13 @@ impl Consumer<'_> {
         let (a, b) = self.plan.dots[&op];
         let channels = [a, b].into_iter().filter_map(|o| self.plan.channel_of(o)).collect();
         let result = self.kernel.result(op);
-        let mut flight = Flying { op, result, held: Vec::new(), channels, read: Vec::new() };
+        let mut flight =
+            Flying { op, result, held: Vec::new(), channels, read: Vec::new(), staged: Vec::new() };
         if let Some(before) = flying.iter().position(|f| f.result == sum) {
             let before = flying.remove(before);
             flight.held = before.held;
             flight.read = before.read;
+            flight.staged = before.staged;
             flight.channels.extend(before.channels);
         }
         if self.plan.dots[&op].0 == Operand::Tile {
@@ -330,8 +391,41 @@ impl Consumer<'_> {
         held.extend(self.computed_meanwhile(landed[last].op, left, to));
         held.dedup();
         self.wait_for(results, held, flying.len() as u32, like, to);
+        for (s, slot) in landed.iter().flat_map(|f| f.staged.iter().copied()) {
+            let (_, barriers) = self.made.staged[s];
+            at(self.kernel, to, like, |b| {
+                let always = b.int(1, Elem::I1);
+                b.effect(Opcode::ChannelRelease, &[barriers, slot, always]);
+            });
+        }
         for (c, slot) in landed.into_iter().flat_map(|f| f.read) {
             self.release(c, slot, like, to);
+        }
+    }
+
+    /// Writes a tile into the next slot of a ring of the consumers' own.
+    fn write_staged(&mut self, s: usize, value: Value, like: Op, to: Block, places: &mut [Place]) {
+        let (ring, channel) = self.made.staged[s];
+        let place = &mut places[self.plan.written_at(s)];
+        let slots = self.plan.slots_of(self.plan.written_at(s));
+        *place = at(self.kernel, to, like, |b| {
+            b.effect(Opcode::ChannelAcquire { bytes: 0 }, &[channel, place.slot, place.phase]);
+            b.effect(Opcode::ChannelStore, &[ring, channel, place.slot, value]);
+            place.next(b, slots)
+        });
+    }
+
+    /// Writes what an operation has made into the rings that it is read from.
+    fn write_results(&mut self, op: Op, to: Block, places: &mut [Place]) {
+        for s in 0..self.plan.staged.len() {
+            let staged = &self.plan.staged[s].order;
+            // An initial value is written in front of its loop.
+            let skipped = usize::from(staged.carried.is_some());
+            for &value in &staged.written[skipped..] {
+                if self.kernel.def_op(value) == Some(op) {
+                    self.write_staged(s, value, op, to, places);
+                }
+            }
         }
     }
 
@@ -340,8 +434,20 @@ impl Consumer<'_> {
             && !self.plan.rings_in(self.kernel, op).is_empty()
     }
 
-    /// Starts a dot; gives the sum that it adds to.
-    fn dot(&mut self, op: Op, to: Block) -> Value {
+    /// Waits until all warps have written the next slot of a ring of the consumers' own; gives the slot.
+    fn wait_staged(&mut self, s: usize, like: Op, to: Block, places: &mut [Place]) -> Value {
+        let (_, channel) = self.made.staged[s];
+        let place = &mut places[self.plan.read_at(s)];
+        let (slot, slots) = (place.slot, self.plan.slots_of(self.plan.read_at(s)));
+        *place = at(self.kernel, to, like, |b| {
+            b.effect(Opcode::ChannelWait, &[channel, place.slot, place.phase]);
+            place.next(b, slots)
+        });
+        slot
+    }
+
+    /// Starts a dot; gives the sum that it adds to. `staged`: the ring of the consumers', and the slot, of its second operand.
+    fn dot(&mut self, op: Op, to: Block, staged: Option<(usize, Value)>) -> Value {
         let (a, b) = self.plan.dots[&op];
         let data = self.kernel.ops[op].clone();
         let Opcode::Dot(precision) = data.opcode else { unreachable!("planned as a dot") };
@@ -356,6 +462,11 @@ impl Consumer<'_> {
                     transposed[i] = transpose;
                 }
                 Operand::Tile => operands.push(data.operands[i]),
+                Operand::Staged { transpose, .. } => {
+                    let (s, slot) = staged.expect("it has been waited for");
+                    operands.extend([self.made.staged[s].0, slot]);
+                    transposed[i] = transpose;
+                }
             }
         }
         operands.push(data.operands[2]);
@@ -407,7 +518,7 @@ impl Consumer<'_> {
             self.take_turns(turns, to, places);
         }
         let my_turn = turns.is_some_and(|t| t.dots == op);
-        let rings = self.plan.rings_in(self.kernel, op);
+        let rings = self.plan.places_in(self.kernel, op);
         let inside = carry_places(self.kernel, op, places, &rings);
         let mut inner = places.to_vec();
         for (&ring, place) in rings.iter().zip(inside) {
@@ -475,13 +586,27 @@ impl Consumer<'_> {
         }
         let ops = &self.kernel.blocks[body].ops;
         let is_dot = |op: &Op| matches!(self.kernel.ops[*op].opcode, Opcode::AsyncDot { .. });
-        let Some(first) = ops.iter().position(is_dot) else { return };
-        let waits = |op: &Op| matches!(self.kernel.ops[*op].opcode, Opcode::AsyncDotWait(_) | Opcode::For(_));
-        let Some(wait) = ops.iter().skip(first).position(waits).map(|p| first + p) else { return };
-        let last = ops[..wait].iter().rposition(is_dot).expect("at least the first");
-        if first == last {
-            return;
-        }
+        let dots: Vec<usize> = (0..ops.len()).filter(|&i| is_dot(&ops[i])).collect();
+        // The dots that are started one after the other, from one on: until a wait, or a computation where there was one.
+        let run = |&first: &usize| {
+            let waits =
+                |op: &Op| matches!(self.kernel.ops[*op].opcode, Opcode::AsyncDotWait(_) | Opcode::For(_));
+            let computes = |op: &Op| !is_dot(op) && (self.plan.staged.is_empty() || self.computes_tile(*op));
+            let end = |stops: &dyn Fn(&Op) -> bool| {
+                ops[first..].iter().position(stops).map_or(ops.len(), |p| first + p)
+            };
+            let end = end(&waits).max(end(&computes));
+            let last = ops[..end].iter().rposition(is_dot).expect("at least the first");
+            (first, last, dots.iter().filter(|&&i| first <= i && i <= last).count())
+        };
+        // The longest, and of those the first.
+        let considered = if self.plan.staged.is_empty() { 1 } else { dots.len() };
+        let longest = dots
+            .iter()
+            .take(considered)
+            .map(run)
+            .reduce(|best, other| if other.2 > best.2 { other } else { best });
+        let Some((first, last, _)) = longest.filter(|run| run.2 > 1) else { return };
         let (start, end) = (ops[first], ops[last]);
         let mut turn = |opcode, like: Op| {
             let loc = self.kernel.ops[like].loc;
@@ -490,6 +615,22 @@ impl Consumer<'_> {
         let (take, pass) = (turn(Opcode::TurnWait, start), turn(Opcode::TurnPass, end));
         self.kernel.blocks[body].ops.insert(last + 1, pass);
         self.kernel.blocks[body].ops.insert(first, take);
+    }
+
+    /// Does an operation compute a tile, or move one, rather than say where one is?
+    fn computes_tile(&self, op: Op) -> bool {
+        let data = &self.kernel.ops[op];
+        let moves_only = matches!(
+            data.opcode,
+            Opcode::Const(_)
+                | Opcode::Broadcast
+                | Opcode::Expand { .. }
+                | Opcode::Reshape
+                | Opcode::Permute { .. }
+                | Opcode::AsyncDotWait(_)
+        );
+        let of_tile = |v: &Value| self.kernel.ty(*v).shape().is_some_and(|s| s.rank() > 0);
+        !moves_only && (!data.regions.is_empty() || data.operands.iter().chain(&data.results).any(of_tile))
     }
 
     /// The loop's results that its dots add up.

@@ -225,6 +225,7 @@ impl Division<'_> {
             | Opcode::Iota { .. }
             | Opcode::ViewLoad { .. }
             | Opcode::ViewStore { .. }
+            | Opcode::ViewReduceAdd
             | Opcode::Yield => Some(()),
             _ => o.iter().chain(r).all(|&v| self.dim(v).is_none()).then_some(()),
         }
@@ -235,7 +236,9 @@ impl Division<'_> {
 fn nothing_twice(kernel: &Kernel, dims: &HashMap<Value, usize>, op: Op) -> Option<()> {
     let data = &kernel.ops[op];
     match data.opcode {
-        Opcode::ViewStore { .. } => dims.contains_key(data.operands.last()?).then_some(()),
+        Opcode::ViewStore { .. } | Opcode::ViewReduceAdd => {
+            dims.contains_key(data.operands.last()?).then_some(())
+        }
         Opcode::Store { .. } => dims.contains_key(&data.operands[1]).then_some(()),
         Opcode::AtomicRmw { .. }
         | Opcode::AtomicCas { .. }
@@ -258,7 +261,9 @@ fn begin_further_on(kernel: &mut Kernel, block: Block, dims: &HashMap<Value, usi
             Opcode::ViewLoad { .. } | Opcode::Iota { .. } => {
                 dims.get(&data.results[0]).map(|&d| (data.results[0], d))
             }
-            Opcode::ViewStore { .. } => data.operands.last().and_then(|v| dims.get(v).map(|&d| (*v, d))),
+            Opcode::ViewStore { .. } | Opcode::ViewReduceAdd => {
+                data.operands.last().and_then(|v| dims.get(v).map(|&d| (*v, d)))
+            }
             _ => None,
         };
         let Some((tile, dim)) = divided else {

@@ -155,6 +155,7 @@ fn make_plan(
     made: &mut Made,
 ) -> Option<Plan> {
     let mut map = Map::of(kernel);
+    map.explicit = true;
     let numbers: HashMap<Value, usize> =
         channels.iter().enumerate().map(|(i, &op)| (kernel.ops[op].results[0], i)).collect();
     // Every wait is a channel of the plan; those of one channel share its ring.
@@ -242,6 +243,7 @@ fn make_plan(
         accumulating,
         stores,
         turns: None,
+        staged: Vec::new(),
         explicit: true,
     })
 }
@@ -249,7 +251,7 @@ fn make_plan(
 fn slot_read(operand: Operand) -> Option<Op> {
     match operand {
         Operand::Slot { load, .. } => Some(load),
-        Operand::Tile => None,
+        Operand::Tile | Operand::Staged { .. } => None,
     }
 }
 

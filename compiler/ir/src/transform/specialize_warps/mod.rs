@@ -25,7 +25,10 @@
 //! fills a ring that a third kind of warps empties (`shared_turn`), whose region is the producer's over again, with a transposition in the place of each load; consumers read a ring that these
 //! fill. Where the other operand comes out of another dot's accumulators, the transposed one has K in their order ([`KOrder`](crate::layout::KOrder)), and nothing is shuffled.
 //!
-//! Rejected: transposing in the consumers, whose instructions it would take, behind a barrier of all of them; a pass that splits lowered code (slots and phases would have to be recognised), and marks on operations that say which warps run
+//! Operand B may be computed: each warpgroup computes its rows, and all of them read the whole. The consumers hand it to their tensor cores through a ring of their own (`channel_store`), whose
+//! barriers count warps. One that a loop carries is written where it is made, and read in the next iteration; so a warpgroup may be most of an iteration ahead of the other.
+//!
+//! Rejected: a barrier of all consumers behind each such tile, which would keep them in step, and them from taking turns at the tensor cores. Rejected: transposing in the consumers, whose instructions it would take, behind a barrier of all of them; a pass that splits lowered code (slots and phases would have to be recognised), and marks on operations that say which warps run
 //! them (loops would be duplicated at lowering, out of the verifier's sight).
 
 mod consumer;
@@ -34,6 +37,7 @@ pub mod explicit;
 mod plan;
 mod producer;
 mod slots;
+mod staged;
 mod turned;
 
 use std::collections::{HashMap, HashSet};
@@ -105,6 +109,12 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<u32> 
             .or_insert_with(|| b.value(Opcode::SharedAlloc, &[], Type::Shared(store.ring)));
         made.staging.insert(store.op, staging);
     }
+    for staged in &plan.staged {
+        let slots = staged.ring.slots;
+        let ring = b.value(Opcode::SharedAlloc, &[], Type::Shared(staged.ring));
+        let channel = b.value(Opcode::ChannelAlloc, &[], Type::Channel(ChannelType { slots, ctas: 1 }));
+        made.staged.push((ring, channel));
+    }
     let producer = producer::build(b.kernel, &plan, &made, producer::Part::Copies);
     let turns = plan.channels.iter().any(plan::Channel::is_turned);
     let turner = turns.then(|| producer::build(b.kernel, &plan, &made, producer::Part::Turns));
@@ -172,6 +182,8 @@ struct Made {
     fills: Vec<Value>,
     /// By store.
     staging: HashMap<Op, Value>,
+    /// Of what the consumers hand to their tensor cores: the ring, and its barriers.
+    staged: Vec<(Value, Value)>,
 }
 
 /// Where a channel's ring is: the slot that comes next, and its phase (0 or 1), which changes whenever the ring has gone round.

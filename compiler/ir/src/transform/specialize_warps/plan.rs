@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::super::plan_shared_memory;
+use super::staged::{STAGED_SLOTS, Staged, order_of_staged, stage, staged_operand};
 use super::turned::{is_other_way, turned_layout};
 use super::{Depth, slots};
 use crate::analysis::access;
@@ -24,6 +25,8 @@ pub(super) enum Operand {
     Slot { load: Op, transpose: bool, turned: Option<KOrder> },
     /// Computed, in registers.
     Tile,
+    /// Computed, in a ring that the consumers fill themselves, since each warpgroup reads what all have computed; does the slot hold its transpose?
+    Staged { value: Value, transpose: bool },
 }
 
 /// A load of the producer's.
@@ -109,6 +112,8 @@ pub(super) struct Plan {
     /// Stores that go through the tensor-copy engine.
     pub stores: Vec<Store>,
     pub turns: Option<Turns>,
+    /// Tiles that the consumers hand to their tensor cores.
+    pub staged: Vec<Staged>,
     /// Slots are waited for and released where the programmer wrote it.
     pub explicit: bool,
 }
@@ -118,7 +123,7 @@ impl Plan {
     pub fn channel_of(&self, operand: Operand) -> Option<usize> {
         match operand {
             Operand::Slot { load, .. } => Some(self.find(load).0),
-            Operand::Tile => None,
+            Operand::Tile | Operand::Staged { .. } => None,
         }
     }
 
@@ -132,8 +137,44 @@ impl Plan {
         rings
     }
 
+    /// Which places change in the loop `op`, for the consumers: those in rings, and those that the rings which they fill are written and read at.
+    pub fn places_in(&self, kernel: &Kernel, op: Op) -> Vec<usize> {
+        let mut places = self.rings_in(kernel, op);
+        let Some(&body) = kernel.ops[op].regions.first() else { return places };
+        let inside: HashSet<Block> = blocks(kernel, body).into_iter().collect();
+        let here = |v: &Value| match kernel.values[*v].def {
+            ValueDef::Arg(block, _) => inside.contains(&block),
+            ValueDef::Result(op, _) => inside.iter().any(|&b| kernel.blocks[b].ops.contains(&op)),
+        };
+        for (s, staged) in self.staged.iter().enumerate() {
+            if staged.order.written.iter().chain(&staged.order.read).any(here) {
+                places.extend([self.written_at(s), self.read_at(s)]);
+            }
+        }
+        places
+    }
+
+    /// The place at which a ring of the consumers' is written next, among all places.
+    pub fn written_at(&self, staged: usize) -> usize {
+        self.rings + 2 * staged
+    }
+
+    /// The place at which it is read next.
+    pub fn read_at(&self, staged: usize) -> usize {
+        self.written_at(staged) + 1
+    }
+
+    /// The ring of the consumers' that an operand is read from.
+    pub fn staged_of(&self, operand: Operand) -> Option<usize> {
+        let Operand::Staged { value, .. } = operand else { return None };
+        self.staged.iter().position(|s| s.order.read.contains(&value))
+    }
+
     /// The slots of a ring.
     pub fn slots_of(&self, ring: usize) -> u32 {
+        if ring >= self.rings {
+            return STAGED_SLOTS;
+        }
         self.channels.iter().find(|c| c.ring == ring).expect("every ring has a channel").slots
     }
 
@@ -171,6 +212,7 @@ pub(super) struct Map {
     users: HashMap<Value, Vec<Op>>,
     /// At the explicit level: what is read of slots.
     pub reads: HashMap<Op, Read>,
+    pub explicit: bool,
 }
 
 /// A tile of a slot that the programmer's own channel has.
@@ -187,6 +229,7 @@ impl Map {
             parent: HashMap::new(),
             users: HashMap::new(),
             reads: HashMap::new(),
+            explicit: false,
         };
         for block in blocks(kernel, kernel.body) {
             for &op in &kernel.blocks[block].ops {
@@ -204,7 +247,7 @@ impl Map {
         map
     }
 
-    fn users(&self, value: Value) -> &[Op] {
+    pub fn users(&self, value: Value) -> &[Op] {
         self.users.get(&value).map_or(&[], |u| u)
     }
 
@@ -253,11 +296,21 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Opti
         _ => None,
     };
     let stores = tensor_stores(kernel, &info, &dots, if turns.is_some() { 2 } else { 1 });
+    let staged = stage(kernel, &map, &dots)?;
     let mut staging: Vec<SharedType> = stores.iter().map(|s| s.ring).collect();
-    staging.dedup();
+    if staged.is_empty() {
+        staging.dedup();
+    } else {
+        // Rings of as many slots of as many bytes are one (`plan_shared_memory`).
+        staging.sort_unstable_by_key(|ring| (ring.slots, slot_bytes(ring)));
+        staging.dedup_by_key(|ring| (ring.slots, slot_bytes(ring)));
+    }
+    staging.extend(staged.iter().map(|s| s.ring));
     let staging = staging.iter().map(|ring| ring.slots * slot_bytes(ring)).sum();
-    slots::choose(kernel, gpu, &map, &mut channels, staging, depth, &accumulating)?;
-    Some(Plan { dots, channels, rings, dropped, needed, accumulating, stores, turns, explicit: false })
+    let taken = slots::Taken { staging, stages: !staged.is_empty() };
+    slots::choose(kernel, gpu, &map, &mut channels, taken, depth, &accumulating)?;
+    let explicit = false;
+    Some(Plan { dots, channels, rings, dropped, needed, accumulating, stores, turns, staged, explicit })
 }
 
 /// The dots that wgmma takes, with their operands. An operand that is loaded must be read by such dots alone.
@@ -266,15 +319,18 @@ fn choose_dots(kernel: &Kernel, map: &Map, info: &AxisInfoMap) -> HashMap<Op, (O
     loop {
         let bad: Vec<Op> = dots
             .iter()
-            .filter(|(_, (a, b))| {
-                [a, b].into_iter().any(|o| match o {
+            .filter(|(op, (a, b))| {
+                [a, b].into_iter().any(|o| match *o {
                     Operand::Slot { load, turned, .. } => {
-                        !only_feeds(kernel, map, kernel.result(*load), &|op| dots.contains_key(&op))
+                        !only_feeds(kernel, map, kernel.result(load), &|op| dots.contains_key(&op))
                             || dots
                                 .values()
-                                .any(|(a, b)| [a, b].into_iter().any(|o| is_other_way(o, *load, *turned)))
+                                .any(|(a, b)| [a, b].into_iter().any(|o| is_other_way(o, load, turned)))
                     }
                     Operand::Tile => false,
+                    Operand::Staged { value, .. } => {
+                        order_of_staged(kernel, map, &dots, **op, value).is_none()
+                    }
                 })
             })
             .map(|(&op, _)| op)
@@ -308,7 +364,10 @@ fn operands_of(kernel: &Kernel, map: &Map, info: &AxisInfoMap, op: Op) -> Option
     if !wgmma::splits_over(kernel.ty(acc).shape()?, kernel.hints.num_warps) || !k.is_multiple_of(depth) {
         return None;
     }
-    let mut b = slot_operand(kernel, map, info, b, false)?;
+    let mut b = match slot_operand(kernel, map, info, b, false) {
+        Some(slot) => slot,
+        None => staged_operand(kernel, map, b)?,
+    };
     let a = match slot_operand(kernel, map, info, a, true) {
         Some(slot) => slot,
         // Bytes in registers have K in the order that they were computed in, if the other operand can have it too.
@@ -599,6 +658,7 @@ pub(super) fn accumulating_loops(
                 && map.users(kernel.result(op)) == [end]
                 && kernel.ops[end].operands[index as usize - 1] == kernel.result(op)
                 && dots[&op].0 != Operand::Tile
+                && !matches!(dots[&op].1, Operand::Staged { .. })
         });
         // What is loaded here must be read here: not in a loop inside, whose dots wait for themselves.
         let direct = channels.iter().filter(|c| c.block == block).all(|c| {
@@ -651,7 +711,7 @@ pub(super) fn tensor_stores(
     kernel.walk(kernel.body, &mut |op| {
         let data = &kernel.ops[op];
         match data.opcode {
-            Opcode::ViewStore { .. } => stores.push(op),
+            Opcode::ViewStore { .. } | Opcode::ViewReduceAdd => stores.push(op),
             Opcode::ViewLoad { .. } | Opcode::ViewBase => {
                 read.insert(data.operands[0]);
             }
@@ -665,7 +725,16 @@ pub(super) fn tensor_stores(
     if releases {
         return Vec::new();
     }
-    stores.retain(|&op| !read.contains(&kernel.ops[op].operands[0]));
+    // What is added to must be what was stored: the two keep to no order where only one of them is the engine's.
+    let ways: HashSet<(Value, bool)> = stores
+        .iter()
+        .map(|&op| (kernel.ops[op].operands[0], kernel.ops[op].opcode == Opcode::ViewReduceAdd))
+        .collect();
+    stores.retain(|&op| {
+        let view = kernel.ops[op].operands[0];
+        let mixed = ways.contains(&(view, false)) && ways.contains(&(view, true));
+        !(mixed || read.contains(&view))
+    });
     stores.into_iter().filter_map(|op| tensor_store(kernel, info, op, &shapes, groups)).collect()
 }
 

@@ -11,13 +11,21 @@ use crate::target::GpuFeatures;
 /// Shared memory kept for barriers and for small exchanges between threads.
 const RESERVE: u32 = 2048;
 
+/// What else takes shared memory.
+pub(super) struct Taken {
+    /// Bytes of the rings of stores, and of those that the consumers fill.
+    pub staging: u32,
+    /// Are there such ones?
+    pub stages: bool,
+}
+
 /// Gives the rings of inner loops as many slots as are asked for and fit, those of outer loops two if there is room for them, all others one.
 pub(super) fn choose(
     kernel: &Kernel,
     gpu: &GpuFeatures,
     map: &Map,
     channels: &mut [Channel],
-    staging: u32,
+    Taken { staging, stages }: Taken,
     depth: Depth,
     accumulating: &HashSet<Block>,
 ) -> Option<()> {
@@ -61,6 +69,17 @@ pub(super) fn choose(
         slots[ring] = slots[ring].min(fit.max(1));
         let bytes = channels.iter().find(|c| c.ring == ring).map_or(0, Channel::bytes);
         left = left.saturating_sub(slots[ring] * bytes);
+    }
+    // A ring that is filled several times an iteration has as many slots for each of them, if there is room.
+    for ring in (0..rings).filter(|&ring| stages && is_inner(channels, ring)) {
+        let of_ring = |block: Block| channels.iter().filter(|c| c.ring == ring && c.block == block).count();
+        let fills = channels.iter().filter(|c| c.ring == ring).map(|c| of_ring(c.block)).max().unwrap_or(1);
+        let bytes = channels.iter().find(|c| c.ring == ring).map_or(0, Channel::bytes);
+        let more = (fills as u32 - 1) * slots[ring];
+        if slots[ring] > 1 && more * bytes <= left {
+            left -= more * bytes;
+            slots[ring] += more;
+        }
     }
     // What is left goes to the rings of outer loops: what the next tile begins with is loaded under the end of this one.
     for ring in (0..rings).filter(|&ring| depth.ahead && !is_inner(channels, ring)) {
