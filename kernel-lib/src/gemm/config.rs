@@ -129,25 +129,13 @@ pub struct Problem {
     pub by_columns: bool,
     /// Do those of x?
     pub x_by_columns: bool,
-    /// Do those of the weights?
-    pub w_by_columns: bool,
 }
 
 impl Problem {
     /// Of dense matrices.
     pub fn dense([m, n, k]: [usize; 3], class: Class) -> Problem {
         let tensor_copies = (k * class.bits() as usize).is_multiple_of(128);
-        Problem {
-            form: Form::Single,
-            m,
-            n,
-            k,
-            class,
-            tensor_copies,
-            by_columns: false,
-            x_by_columns: false,
-            w_by_columns: false,
-        }
+        Problem { form: Form::Single, m, n, k, class, tensor_copies, by_columns: false, x_by_columns: false }
     }
 }
 

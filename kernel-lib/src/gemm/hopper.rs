@@ -95,6 +95,7 @@ const TILES: &[Tile] = &[
     by_two(ping_pong(128, 128, 1.0)),
     by_two(cooperative(128, 256, 8, 0.97)),
     by_two(cooperative(128, 128, 8, 0.95)),
+    by_two(wider(64, cooperative(64, 128, 4, 0.93))),
 ];
 
 /// Rows of tiles that are gone through together: with 132 programs, about as many columns of tiles as rows are at work at a time.
@@ -263,8 +264,8 @@ pub fn choose(problem: &Problem, split: bool, multiprocessors: u32) -> Option<Co
     let device = crate::DeviceClass::Gpu { multiprocessors, compute: 90 };
     let few = problem.m <= FEW_ROWS && candidates(problem).any(|(config, _)| suits(&config, problem));
     candidates(problem)
-        // Clusters were never the fastest where they were measured: with 256 rows.
-        .filter(|(config, _)| config.cluster == 1)
+        // Other clusters were never the fastest where they were measured: with 256 rows.
+        .filter(|(config, _)| config.cluster == 1 || config.beside > 0)
         // Tiles of two parts have no counterpart that computes yᵀ.
         .filter(|(config, _)| config.beside == 0 || !problem.by_columns)
         .filter(|(config, _)| !few || suits(config, problem))

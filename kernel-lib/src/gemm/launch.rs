@@ -224,7 +224,6 @@ fn problem<T: Factor>(
         tensor_copies: [&[x], weights].concat().iter().all(takes_tensor_copies),
         by_columns: lies_by_columns(y_strides),
         x_by_columns: lies_by_columns(x.strides()),
-        w_by_columns: weights.iter().any(|w| lies_by_columns(w.strides())),
     }
 }
 

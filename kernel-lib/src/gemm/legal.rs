@@ -86,9 +86,9 @@ impl Config {
             return illegal(problem, "use a power of two from 8 to half of block_n, or 0");
         }
         let single = matches!(problem.form, Form::Single | Form::Batched(_));
-        if self.algorithm != Algorithm::Persistent || self.swap || self.cluster > 1 || !single {
+        if self.algorithm != Algorithm::Persistent || self.swap || !single {
             let problem = format!(
-                "{} columns beside {}, which only `Algorithm::Persistent` of one matrix of weights has, not swapped and without clusters",
+                "{} columns beside {}, which only `Algorithm::Persistent` of one matrix of weights has, not swapped",
                 self.beside, self.block_n
             );
             return illegal(problem, "use 0");
@@ -111,11 +111,6 @@ impl Config {
         {
             let problem =
                 format!("a cluster of {cluster} CTAs, which only specialised `Algorithm::Persistent` has");
-            return illegal(problem, "use a cluster of 1");
-        }
-        if problem.x_by_columns || problem.w_by_columns {
-            // The emulator finds that a slot is written while it is read.
-            let problem = format!("a cluster of {cluster} CTAs for operands that lie by columns");
             return illegal(problem, "use a cluster of 1");
         }
         match device {

@@ -16,6 +16,9 @@ use super::emitter::{Emitter, V};
 use super::nvvm::{self, WgmmaA, WgmmaKind};
 use super::{Lowering, Result};
 
+/// What a descriptor's start can reach: 14 bits in units of 16 bytes.
+const SHARED_SPAN: i64 = 1 << 18;
+
 /// An operand in a slot.
 struct SlotOperand<'c> {
     /// The lower word of the descriptor of the slot's start (for A: of this warpgroup's first rows).
@@ -194,6 +197,9 @@ impl<'c> Lowering<'c, '_> {
         // In units of 16 bytes from the beginning: what does not depend on the slot is computed once.
         let own = self.linear(&[0; 5], &images);
         let first = self.e.add(self.shared_word(self.shared_offset(ring_value)), own);
+        // In a cluster the CTA's rank stands in an address's upper byte, and would add to the distance of slabs.
+        let first =
+            if self.kernel.ctas() > 1 { self.e.and(first, self.e.i32(SHARED_SPAN - 1)) } else { first };
         let first = self.e.add(self.e.shr(first, 4), self.e.i32(i64::from(leading >> 4) << 16));
         let size = slot_bytes(ring.shape.num_elements(), ring.elem.bits());
         let slot = self.scalar(slot);

@@ -419,7 +419,7 @@ fn all_configs_of_hopper_are_specialised() {
         let problem = Problem::dense([4096; 3], Class::Half);
         let problem = Problem { x_by_columns: true, by_columns: true, ..problem };
         if config.check(&problem, DeviceClass::H200).is_err() {
-            assert!(config.block_n == 8 || config.cluster > 1, "{config:?}");
+            assert_eq!(config.block_n, 8, "{config:?}");
             continue;
         }
         let mut kernel = kernel::persistent::<bf16, bf16, bf16, Keep, 2>::stage(config, plain, Keep).unwrap();
@@ -523,5 +523,18 @@ mod emulated {
             split::<bf16, bf16>(&device, m, [n - n.min(9), 5, 4], k, config.block_n % 3, Some(config));
         }
         split::<bf16, bf16>(&tegula::device("emulated:sm_80").unwrap(), 40, [33, 7, 9], 72, 1, None);
+    }
+
+    /// A cluster's CTAs share what lies by rows and what lies by columns alike.
+    #[test]
+    fn clusters_share_operands_that_lie_by_columns() {
+        let device = hopper();
+        for config in hopper::space(Class::Half, usize::MAX).filter(|c| c.cluster > 1) {
+            for [x_by, w_by] in [[false, true], [true, false], [true, true]] {
+                println!("{config:?}, x by columns: {x_by}, w: {w_by}");
+                let shape = ragged(config).map(|extent| extent.next_multiple_of(8));
+                lying::<bf16, bf16>(&device, shape, [x_by, w_by, false], 0, Some(config));
+            }
+        }
     }
 }

@@ -212,10 +212,6 @@ fn illegal_configs_are_refused_with_the_reason() {
         (problem, Config { cluster: 2, algorithm: Algorithm::StreamK, ..largest }),
         (Problem { form: Form::Split, ..problem }, Config { cluster: 2, ..largest }),
         (problem, Config { cluster: 2, rows: 256, num_stages: 5, ..largest }),
-        (
-            Problem { w_by_columns: true, ..problem },
-            Config { cluster: 2, rows: 256, num_stages: 2, ..largest },
-        ),
         (Problem { tensor_copies: false, ..problem }, largest),
         (Problem { x_by_columns: true, ..problem }, narrow),
         (Problem { form: Form::Batched(2), ..problem }, Config { algorithm: Algorithm::StreamK, ..largest }),
@@ -258,7 +254,6 @@ fn illegal_configs_are_refused_with_the_reason() {
         a cluster of 2 CTAs, which only specialised `Algorithm::Persistent` has; use a cluster of 1
         a cluster of 2 CTAs, which only specialised `Algorithm::Persistent` has; use a cluster of 1
         280576 bytes of shared memory, but a CTA can have 232448; use fewer stages or smaller tiles
-        a cluster of 2 CTAs for operands that lie by columns; use a cluster of 1
         operands that tensor copies do not bring: starts and rows of multiples of 16 bytes are needed, along K but for 16-bit types; use `Algorithm::Tiled`
         8 rows of x, which lie by columns: tensor copies are of 16; use a larger block_n
         there is no StreamK of a batch; use `Algorithm::Persistent`
@@ -269,9 +264,9 @@ fn illegal_configs_are_refused_with_the_reason() {
         4 columns beside 256; use a power of two from 8 to half of block_n, or 0
         256 columns beside 256; use a power of two from 8 to half of block_n, or 0
         264192 bytes of shared memory, but a CTA can have 232448; use fewer stages or smaller tiles
-        64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped and without clusters; use 0
-        64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped and without clusters; use 0
-        64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped and without clusters; use 0
+        64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
+        64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
+        64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
     "#]]
     .assert_eq(&words.concat());
 }
