@@ -11,8 +11,8 @@
 //!      parts, without gaps, to the end of the file
 //! ```
 //!
-//! Every byte is of the header, the manifest or a part, so no change of one goes unnoticed: the header's and the manifest's when the bundle is opened,
-//! a part's when it is loaded. A manifest is a list of tools, the table of parts, the index of kernels (sorted by source hash), and a record for each.
+//! Every byte is of the header, the manifest or a part. Any change of the header and the manifest is noticed when the bundle is opened, and one of a part that changes its code when that is
+//! loaded (two bytes of zstd's can mean the same: what counts is the code). A manifest is a list of tools, the table of parts, the index of kernels (sorted by source hash), and a record for each.
 //! The index is searched, and a record read, where it is: opening does not depend on what the records say, but for the checksum of them all.
 //!
 //! Rejected: ELF fat binaries (no place for argument layouts, one compression); a serde format (postcard, bincode): the bytes of a file that outlives

@@ -29,4 +29,4 @@ pub use error::{Error, Fault};
 pub use format::{Image, Label, ParamKind, ParamRecord, Part, Record, Variant};
 pub use identity::{SourceHash, without_locations};
 pub use read::{Bundle, Found, Wanted};
-pub use write::{Builder, write_file};
+pub use write::{Builder, replaceable, write_file};

@@ -302,7 +302,7 @@ fn best_image<'r>(images: &'r [Image], gpu: &str, wanted: Wanted) -> Option<&'r 
 /// Exactly `raw` bytes, or nothing. Memory grows with what comes out.
 fn decompress(stored: &[u8], raw: u64) -> Option<Vec<u8>> {
     use std::io::Read;
-    // One frame and nothing behind it: every byte of a part counts.
+    // One frame and nothing behind it.
     let frame = zstd::zstd_safe::find_frame_compressed_size(stored).ok()?;
     if frame != stored.len() {
         return None;

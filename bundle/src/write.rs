@@ -1,10 +1,11 @@
 //! Writing a bundle.
 //!
 //! **Contract.** The bytes depend on what was added, not on the order it was added in, nor on the machine, the time or the file's name: kernels are sorted by
-//! hash, variants by strength, images by target, and parts come in the order of their first use. (They do depend on the version of zstd.)
+//! hash, variants by strength, images by target, and parts come in the order of their first use. (They do depend on the version of zstd.) The same holds of merging: of equal code by two
+//! compilers the first by name is said, and all tools are.
 
-use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{Read, Write};
 use std::path::Path;
 
 use tegula_ir::artifact::CompiledKernel;
@@ -26,12 +27,12 @@ const LEVEL: i32 = 19;
 /// Collects kernels for a bundle.
 #[derive(Default)]
 pub struct Builder {
-    tools: BTreeMap<String, String>,
+    tools: BTreeSet<(String, String)>,
     kernels: BTreeMap<SourceHash, Entry>,
 }
 
 struct Entry {
-    labels: std::collections::BTreeSet<Label>,
+    labels: BTreeSet<Label>,
     params: Vec<ParamRecord>,
     /// By the key of their facts.
     variants: BTreeMap<FactsKey, VariantEntry>,
@@ -54,7 +55,7 @@ impl Builder {
 
     /// Says what the bundle is made with.
     pub fn tool(&mut self, name: &str, version: &str) {
-        self.tools.insert(name.to_owned(), version.to_owned());
+        self.tools.insert((name.to_owned(), version.to_owned()));
     }
 
     /// The number of kernels.
@@ -92,21 +93,20 @@ impl Builder {
         self.insert(SourceHash::of(kernel), vec![label], params, facts, compiler.to_owned(), code)
     }
 
-    /// Adds all that another bundle has. Of its tools, those are taken over that are not said yet.
+    /// Adds all that another bundle has.
     ///
     /// # Errors
     /// If it is damaged, or has other code for what is there already.
     pub fn merge(&mut self, bundle: &Bundle) -> Result<(), Error> {
-        for (name, version) in bundle.tools() {
-            self.tools.entry(name.clone()).or_insert_with(|| version.clone());
-        }
+        self.tools.extend(bundle.tools().iter().cloned());
         for record in bundle.records() {
             let record = record?;
             for variant in record.variants {
                 for image in variant.images {
                     let code = bundle.complete(&image)?;
                     let (labels, params) = (record.labels.clone(), record.params.clone());
-                    self.insert(record.source, labels, params, variant.facts.clone(), image.compiler, code)?;
+                    self.insert(record.source, labels, params, variant.facts.clone(), image.compiler, code)
+                        .map_err(|error| error.fault.of(bundle.name()))?;
                 }
             }
         }
@@ -136,19 +136,33 @@ impl Builder {
         w.list(&facts, facts::encode);
         let entry = self.kernels.entry(source).or_insert_with(|| Entry {
             labels: Default::default(),
-            params,
+            params: params.clone(),
             variants: BTreeMap::new(),
         });
+        if entry.params != params {
+            return Err(unsuitable(format!(
+                "kernel `{name}` is there with parameters of other names or types"
+            )));
+        }
         entry.labels.extend(labels);
         let key = (std::cmp::Reverse(facts::strength(&facts)), w.0);
         let variant =
             entry.variants.entry(key).or_insert_with(|| VariantEntry { facts, images: BTreeMap::new() });
-        match variant.images.get(&code.target) {
+        match variant.images.get_mut(&code.target) {
             None => {
                 variant.images.insert(code.target.clone(), (compiler, code));
                 Ok(())
             }
-            Some((_, there)) if *there == code => Ok(()),
+            Some((by, there)) if agree(there, &code) => {
+                // One of them may have PTX only, the other the cubin.
+                if there.ptx.is_empty() {
+                    there.ptx = code.ptx;
+                }
+                there.cubin = there.cubin.take().or(code.cubin);
+                there.report = there.report.take().or(code.report);
+                *by = compiler.min(by.clone());
+                Ok(())
+            }
             Some((by, _)) => {
                 let what = if *by == compiler {
                     format!("both are of compiler {by}")
@@ -169,7 +183,8 @@ impl Builder {
             .iter()
             .map(|(&source, entry)| (source, entry.record(source, &mut parts).encode()))
             .collect();
-        let tools: Vec<(&String, &String)> = self.tools.iter().collect();
+        let tools: Vec<&(String, String)> = self.tools.iter().collect();
+        parts.compress();
 
         let mut w = Writer::default();
         w.list(&tools, |w, (name, version)| {
@@ -214,13 +229,14 @@ impl Builder {
     }
 }
 
-/// Writes a file that is there as a whole or not at all.
+/// Writes a file that is there as a whole or not at all. A link is followed: what it names is replaced.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If it cannot be written, or if there is something that is no file.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> std::io::Result<()> {
+        let path = replaced(path)?;
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
         // A library is there for everybody to read, as far as the umask allows; temporary files are for their owner.
         #[cfg(unix)]
@@ -230,10 +246,65 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         }
         let mut file = builder.prefix(".tmp-").tempfile_in(folder)?;
         file.write_all(bytes)?;
-        file.persist(path).map_err(|e| e.error)?;
+        // Else a power failure can leave the name, and nothing behind it.
+        file.as_file().sync_all()?;
+        file.persist(&path).map_err(|e| e.error)?;
         Ok(())
     };
     write().map_err(|e| Fault::Io(e.to_string()).of(&path.display().to_string()))
+}
+
+/// May a bundle be written there? Somebody's sources that are named by mistake are not to be lost.
+///
+/// # Errors
+/// If there is a folder, a device, or a file with contents that is no bundle.
+pub fn replaceable(path: &Path) -> Result<(), Error> {
+    let look = || -> std::io::Result<()> {
+        let path = replaced(path)?;
+        let file = match std::fs::File::open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            file => file?,
+        };
+        let mut start = Vec::new();
+        file.take(MAGIC.len() as u64).read_to_end(&mut start)?;
+        if start.is_empty() || start == *MAGIC {
+            return Ok(());
+        }
+        Err(std::io::Error::other("it is there and is no bundle: remove it, or write to another place"))
+    };
+    look().map_err(|e| Fault::Io(e.to_string()).of(&path.display().to_string()))
+}
+
+/// The file that is replaced when this path is written to.
+fn replaced(path: &Path) -> std::io::Result<std::path::PathBuf> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(path.to_owned()),
+        Err(error) => Err(error),
+        Ok(found) => {
+            let path = if found.is_symlink() { std::fs::canonicalize(path)? } else { path.to_owned() };
+            let kind = std::fs::metadata(&path)?;
+            match kind.is_file() {
+                true => Ok(path),
+                false if kind.is_dir() => Err(std::io::Error::other("it is a folder")),
+                false => Err(std::io::Error::other("it is there and is no file")),
+            }
+        }
+    }
+}
+
+/// Is this the same code, as far as both have some?
+fn agree(a: &CompiledKernel, b: &CompiledKernel) -> bool {
+    let rest = |code: &CompiledKernel| CompiledKernel {
+        ptx: String::new(),
+        cubin: None,
+        report: None,
+        ..code.clone()
+    };
+    let both = |x: bool, y: bool, same: bool| !(x && y) || same;
+    rest(a) == rest(b)
+        && both(!a.ptx.is_empty(), !b.ptx.is_empty(), a.ptx == b.ptx)
+        && both(a.cubin.is_some(), b.cubin.is_some(), a.cubin == b.cubin)
+        && both(a.report.is_some(), b.report.is_some(), a.report == b.report)
 }
 
 fn unsuitable(message: String) -> Error {
@@ -241,7 +312,7 @@ fn unsuitable(message: String) -> Error {
 }
 
 impl Entry {
-    fn record(&self, source: SourceHash, parts: &mut Parts) -> Record {
+    fn record<'a>(&'a self, source: SourceHash, parts: &mut Parts<'a>) -> Record {
         let variants = self.variants.values().map(|variant| Variant {
             facts: variant.facts.clone(),
             images: variant
@@ -268,29 +339,42 @@ impl Entry {
 
 /// Code, each piece once.
 #[derive(Default)]
-struct Parts {
+struct Parts<'a> {
+    raw: Vec<&'a [u8]>,
     /// Offsets are from the first part.
     rows: Vec<Part>,
     bytes: Vec<u8>,
     by_content: HashMap<[u8; 32], u32>,
 }
 
-impl Parts {
-    fn add(&mut self, raw: &[u8]) -> u32 {
+impl<'a> Parts<'a> {
+    fn add(&mut self, raw: &'a [u8]) -> u32 {
         let blake3 = *blake3::hash(raw).as_bytes();
-        let Parts { rows, bytes, by_content } = self;
+        let Parts { raw: all, rows, by_content, .. } = self;
         *by_content.entry(blake3).or_insert_with(|| {
-            let stored =
-                zstd::bulk::compress(raw, LEVEL).expect("compressing memory to memory does not fail");
-            rows.push(Part {
-                offset: bytes.len() as u64,
-                stored: stored.len() as u64,
-                raw: raw.len() as u64,
-                blake3,
-            });
-            bytes.extend(stored);
+            all.push(raw);
+            rows.push(Part { offset: 0, stored: 0, raw: raw.len() as u64, blake3 });
             rows.len() as u32 - 1
         })
+    }
+
+    /// Compresses all of them, on all processors: it is the slowest part of writing a library that was compiled before.
+    fn compress(&mut self) {
+        let compressed = |raw: &&[u8]| {
+            zstd::bulk::compress(raw, LEVEL).expect("compressing memory to memory does not fail")
+        };
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let each = self.raw.len().div_ceil(threads).max(1);
+        let stored: Vec<Vec<u8>> = std::thread::scope(|scope| {
+            let running: Vec<_> = (self.raw.chunks(each))
+                .map(|some| scope.spawn(move || some.iter().map(compressed).collect::<Vec<_>>()))
+                .collect();
+            running.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+        });
+        for (row, stored) in self.rows.iter_mut().zip(stored) {
+            (row.offset, row.stored) = (self.bytes.len() as u64, stored.len() as u64);
+            self.bytes.extend(stored);
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! Bundles written, read back, merged, damaged and lied in. Code is bytes that no GPU sees, so nothing is needed but this crate.
 
 use std::ops::Range;
+#[cfg(unix)]
+use std::path::Path;
 
 use tegula_bundle::format::HEADER;
 use tegula_bundle::{
-    Builder, Bundle, Error, Fault, Found, Label, SourceHash, Wanted, without_locations, write_file,
+    Builder, Bundle, Error, Fault, Found, Label, SourceHash, Wanted, replaceable, without_locations,
+    write_file,
 };
 use tegula_ir::artifact::{AbiSlot, CompiledKernel, ResourceReport};
 use tegula_ir::kernel::ParamFacts;
@@ -304,15 +307,107 @@ fn check_damaged(bytes: &[u8], what: &str) {
     }
 }
 
+/// All code of a bundle that opens; `None`: something is refused.
+fn code_of(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let bundle = open(bytes).ok()?;
+    (0..bundle.parts().len() as u32).map(|part| bundle.part(part).ok()).collect()
+}
+
 #[test]
-fn every_flipped_bit_is_noticed() {
+fn every_flipped_bit_is_noticed_or_means_nothing() {
     let good = sample();
-    // A prime step, so that all bits and all regions have their turn; every byte of the header.
-    for bit in (0..good.len() * 8).step_by(211).chain(0..HEADER * 8) {
+    let code = code_of(&good).unwrap();
+    // All bits of the header; beyond it a prime step, so that all bits and all regions have their turn; and 200 places at random.
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let places = std::iter::repeat_with(|| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random as usize % (good.len() * 8)
+    });
+    let bits = (0..good.len() * 8).step_by(211).chain(0..HEADER * 8).chain(places.take(200));
+    let mut meaningless = 0;
+    for bit in bits {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        check_damaged(&bytes, &format!("bit {bit}"));
+        match code_of(&bytes) {
+            // Some bits of zstd's frames can be either way.
+            Some(same) => {
+                assert_eq!(same, code, "bit {bit}");
+                meaningless += 1;
+            }
+            None => check_damaged(&bytes, &format!("bit {bit}")),
+        }
     }
+    assert!(meaningless <= 5, "{meaningless}");
+}
+
+/// What is written does not depend on which bundle comes first.
+#[test]
+fn merging_depends_on_no_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = |name: &str, compiler: &str, ptx: &str, cubin: Option<&[u8]>| {
+        let mut builder = Builder::new();
+        builder.tool("compiler", compiler);
+        let mut kernel = Kernel::new("k");
+        kernel.add_param("x", Type::view(Elem::F32, 1, false));
+        let code = CompiledKernel {
+            entry: "k".to_owned(),
+            target: "sm_90a".to_owned(),
+            ptx: ptx.to_owned(),
+            cubin: cubin.map(<[u8]>::to_vec),
+            threads: 32,
+            shared_bytes: 0,
+            cluster: 1,
+            dependent_launch: false,
+            abi: Vec::new(),
+            report: None,
+        };
+        let label = Label { name: "k".to_owned(), types: "f32".to_owned(), config: name.to_owned() };
+        builder.add(label, &kernel, compiler, code).unwrap();
+        let path = folder.path().join(name);
+        builder.write(&path).unwrap();
+        Bundle::open(&path).unwrap()
+    };
+    let merged = |bundles: [&Bundle; 2]| {
+        let mut builder = Builder::new();
+        bundles.iter().try_for_each(|bundle| builder.merge(bundle)).map(|()| builder.finish())
+    };
+    // The same code by two compilers; one has PTX, and the other the cubin, too.
+    let [old, new] = [bundle("old", "1", "// ptx", None), bundle("new", "2", "// ptx", Some(b"cubin"))];
+    let both = merged([&old, &new]).unwrap();
+    assert!(both == merged([&new, &old]).unwrap());
+    let both = Bundle::from_bytes("both", both).unwrap();
+    assert_eq!(both.tools().len(), 2);
+    let image = both.records().next().unwrap().unwrap().variants[0].images[0].clone();
+    assert!(image.cubin.is_some() && image.ptx.is_some() && image.compiler == "1", "{image:?}");
+    // Other code is an error that says whose.
+    let other = bundle("other", "2", "// other", None);
+    for pair in [[&old, &other], [&other, &old]] {
+        let error = merged(pair).unwrap_err().to_string();
+        assert!(error.contains(pair[1].name()) && error.contains("is there twice"), "{error}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn what_is_no_file_is_not_replaced_and_links_are_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let bytes = sample();
+    std::fs::write(at("target.tegula"), b"").unwrap();
+    std::os::unix::fs::symlink("target.tegula", at("link.tegula")).unwrap();
+    write_file(&at("link.tegula"), &bytes).unwrap();
+    assert!(std::fs::read(at("target.tegula")).unwrap() == bytes);
+    assert!(std::fs::symlink_metadata(at("link.tegula")).unwrap().is_symlink());
+    for what in [Path::new("/dev/null"), folder.path()] {
+        let error = write_file(what, &bytes).unwrap_err().to_string();
+        assert!(error.contains("no file") || error.contains("a folder"), "{error}");
+        assert!(replaceable(what).is_err());
+    }
+    std::fs::write(at("main.rs"), b"fn main() {}").unwrap();
+    assert!(replaceable(&at("main.rs")).unwrap_err().to_string().contains("no bundle"));
+    assert!(["absent", "link.tegula"].iter().all(|name| replaceable(&at(name)).is_ok()));
 }
 
 #[test]

@@ -66,6 +66,56 @@ pub fn calls() -> Vec<Served> {
     all.0
 }
 
+/// What a program launches that a tuning record is about: one of the kernels of [`tuned`](crate::tuned), with extents in the order of its table. `None`: there is no such kernel, or
+/// no such launch (heads that groups do not divide).
+pub fn of_record(kernel: &str, extents: &[u64]) -> Option<Served> {
+    let mut all = All(Vec::new());
+    if extents.contains(&0) {
+        return None;
+    }
+    let extents: Vec<usize> = extents.iter().map(|&extent| extent as usize).collect();
+    match (kernel, &extents[..]) {
+        ("gemm", &[m, n, k, 16]) => {
+            all.add("gemm", "bf16, bf16", format!("m={m}, n={n}, k={k}, tuned"), move |device| {
+                let (x, w) = (tensor::<bf16>(device, &[m, k])?, tensor::<bf16>(device, &[n, k])?);
+                let (mut y, stream) = (tensor::<bf16>(device, &[m, n])?, device.stream());
+                gemm_in(&x, &w, &mut y, GemmOptions::new(), &mut Workspace::new(), &stream)?;
+                Ok(crate::gemm(&x, &w, &mut y, GemmOptions::new(), &stream)?)
+            });
+        }
+        ("rms_norm", &[rows, cols, 16]) => {
+            all.add("rms_norm", "bf16, bf16", format!("{rows} × {cols}, tuned"), move |device| {
+                let own = || tensor::<bf16>(device, &[rows, cols]);
+                let (x, weight, mut y) = (own()?, tensor::<bf16>(device, &[cols])?, own()?);
+                Ok(rms_norm(&x, &weight, &mut y, 1e-6, &device.stream())?)
+            });
+        }
+        ("attention_forward", &[queries, keys, heads, group, dim, 16]) if heads.is_multiple_of(group) => {
+            let shape = format!(
+                "queries={queries}, keys={keys}, heads={heads}/{}, head_dim={dim}, tuned",
+                heads / group
+            );
+            all.add("attention_forward", "bf16", shape, move |device| {
+                let causal = ForwardOptions { causal: true, ..ForwardOptions::default() };
+                let heads = [heads, heads / group, dim];
+                forward_of(device, 1, [queries, keys], heads, false, &causal)?;
+                forward_of(device, 1, [queries, keys], heads, true, &causal)
+            });
+        }
+        ("attention_decode", &[queries, keys, sequences, group, dim, 16]) => {
+            let shape = format!(
+                "queries={queries}, keys={keys}, heads={}/{sequences}, head_dim={dim}, tuned",
+                sequences * group
+            );
+            all.add("attention_decode", "bf16", shape, move |device| {
+                decode_of(device, [1, queries, keys], [sequences * group, sequences, dim], None)
+            });
+        }
+        _ => {}
+    }
+    all.0.pop()
+}
+
 fn tensor<T: Element>(device: &Device, shape: &[usize]) -> Result<Tensor<T>, runtime::Error> {
     device.alloc(shape)
 }
@@ -279,23 +329,17 @@ impl All {
                         if lse { ", lse" } else { "" }
                     );
                     self.add("attention_forward", "bf16", shape, move |device| {
-                        forward_of(
-                            device,
-                            queries,
-                            queries,
-                            [heads, kv_heads, dim],
-                            lse,
-                            &ForwardOptions::default(),
-                        )?;
+                        let (square, heads) = ([queries, queries], [heads, kv_heads, dim]);
+                        forward_of(device, 2, square, heads, lse, &ForwardOptions::default())?;
                         let causal = ForwardOptions { causal: true, ..ForwardOptions::default() };
-                        forward_of(device, queries, queries, [heads, kv_heads, dim], lse, &causal)?;
+                        forward_of(device, 2, square, heads, lse, &causal)?;
                         let numbers = tensor::<i32>(device, &[2])?;
                         let cached = ForwardOptions {
                             kv_len: Some(numbers.view()),
                             q_start: Some(numbers.view()),
                             ..causal
                         };
-                        forward_of(device, queries, 8192, [heads, kv_heads, dim], lse, &cached)
+                        forward_of(device, 2, [queries, 8192], heads, lse, &cached)
                     });
                 }
             }
@@ -322,7 +366,7 @@ impl All {
                     ForwardOptions { softcap: Some(50.0), ..causal },
                     ForwardOptions { softcap: Some(50.0), window, ..causal },
                 ] {
-                    forward_of(device, 4096, 4096, heads, false, &options)?;
+                    forward_of(device, 2, [4096, 4096], heads, false, &options)?;
                 }
                 let (q, k) = (
                     tensor::<bf16>(device, &[1, 8192, heads[0], dim])?,
@@ -371,14 +415,7 @@ impl All {
                         (alone, 1 << 19, Some(2)),
                         (128, 65536, None),
                     ] {
-                        let q = tensor::<bf16>(device, &[batch, queries, heads, dim])?;
-                        let mut out = tensor::<bf16>(device, &[batch, queries, heads, dim])?;
-                        let cache = tensor::<bf16>(device, &[batch, keys, kv_heads, dim])?;
-                        let lengths = tensor::<i32>(device, &[batch])?;
-                        let (inputs, outputs) = (Inputs::new(&q, &cache, &cache), Outputs::new(&mut out));
-                        let mut workspace = DecodeWorkspace::new();
-                        let options = DecodeOptions { splits, ..DecodeOptions::default() };
-                        decode(inputs, &lengths, outputs, &options, &mut workspace, &device.stream())?;
+                        decode_of(device, [batch, queries, keys], [heads, kv_heads, dim], splits)?;
                     }
                     Ok(())
                 });
@@ -616,22 +653,39 @@ fn one_each([heads, kv_heads, dim]: [usize; 3], queries: usize) -> usize {
     multiprocessors as usize / config.programs(kv_heads, group)
 }
 
-/// Attention of two sequences.
+/// Attention of so many sequences.
 fn forward_of(
     device: &Device,
-    queries: usize,
-    keys: usize,
+    batch: usize,
+    [queries, keys]: [usize; 2],
     [heads, kv_heads, dim]: [usize; 3],
     lse: bool,
     options: &ForwardOptions<'_, bf16>,
 ) -> Done {
     let (q, mut out) = (
-        tensor::<bf16>(device, &[2, queries, heads, dim])?,
-        tensor::<bf16>(device, &[2, queries, heads, dim])?,
+        tensor::<bf16>(device, &[batch, queries, heads, dim])?,
+        tensor::<bf16>(device, &[batch, queries, heads, dim])?,
     );
-    let own = || tensor::<bf16>(device, &[2, keys, kv_heads, dim]);
-    let (k, v, mut kept) = (own()?, own()?, tensor::<f32>(device, &[2, heads, queries])?);
+    let own = || tensor::<bf16>(device, &[batch, keys, kv_heads, dim]);
+    let (k, v, mut kept) = (own()?, own()?, tensor::<f32>(device, &[batch, heads, queries])?);
     let outputs = Outputs::new(&mut out);
     let outputs = if lse { outputs.with_lse(&mut kept) } else { outputs };
     Ok(forward(Inputs::new(&q, &k, &v), outputs, options, &device.stream())?)
+}
+
+/// Decoding of so many sequences on a cache without pages.
+fn decode_of(
+    device: &Device,
+    [batch, queries, keys]: [usize; 3],
+    [heads, kv_heads, dim]: [usize; 3],
+    splits: Option<usize>,
+) -> Done {
+    let q = tensor::<bf16>(device, &[batch, queries, heads, dim])?;
+    let mut out = tensor::<bf16>(device, &[batch, queries, heads, dim])?;
+    let cache = tensor::<bf16>(device, &[batch, keys, kv_heads, dim])?;
+    let lengths = tensor::<i32>(device, &[batch])?;
+    let (inputs, outputs) = (Inputs::new(&q, &cache, &cache), Outputs::new(&mut out));
+    let (mut workspace, options) =
+        (DecodeWorkspace::new(), DecodeOptions { splits, ..DecodeOptions::default() });
+    Ok(decode(inputs, &lengths, outputs, &options, &mut workspace, &device.stream())?)
 }

@@ -22,6 +22,9 @@ pub enum FactSet {
     Counted,
     /// As `Usual`, of any size: for tables and caches of 2 GB and more.
     Large,
+    /// Views that are read have aligned addresses and rows of consecutive elements; those of three and more dimensions (heads, caches) have rows and strides of multiples of 16. Nothing of tables
+    /// and vectors beyond that, nor of what is written to: what decoding asks of a cache, so that it is read by whole vectors.
+    Rows,
     /// Views that are read have aligned addresses and rows of consecutive elements, and a tensor map can describe them; nothing of those that are written to, nor of
     /// extents: what Hopper's products and attention ask of their operands before they are chosen.
     Mapped,
@@ -40,6 +43,7 @@ impl FactSet {
             kernel.params[index].facts = match ty {
                 _ if self == FactSet::None => ParamFacts::default(),
                 Type::View(view) if self == FactSet::Mapped => FactSet::mapped(view),
+                Type::View(view) if self == FactSet::Rows => FactSet::rows(view),
                 Type::View(view) => self.of_view(view),
                 Type::Tile(t) if t.elem.pointee().is_some() => {
                     ParamFacts { align: 16, ..ParamFacts::default() }
@@ -61,6 +65,24 @@ impl FactSet {
             unit_stride: Some(view.rank - 1),
             stride_divisible: (1..=rank).map(|axis| if axis == rank { 1 } else { 16 / bytes }).collect(),
             tensor_map: true,
+            ..ParamFacts::default()
+        }
+    }
+
+    fn rows(view: ViewType) -> ParamFacts {
+        let rank = u32::from(view.rank);
+        if view.mutable || rank == 0 {
+            return ParamFacts::default();
+        }
+        let multiples = |last: u32, others: u32| {
+            (1..=rank).map(|axis| if axis == rank { last } else { others }).collect()
+        };
+        let wide = rank >= 3;
+        ParamFacts {
+            align: 16,
+            unit_stride: Some(view.rank - 1),
+            stride_divisible: multiples(1, if wide { 16 } else { 1 }),
+            dim_divisible: multiples(if wide { 16 } else { 1 }, 1),
             ..ParamFacts::default()
         }
     }
@@ -104,8 +126,11 @@ mod tests {
     fn sets_from_the_strongest_to_the_weakest() {
         assert!(imply(&facts(FactSet::Usual), &facts(FactSet::Counted)));
         assert_eq!(facts(FactSet::Counted)[2].dim_divisible[..], [1]);
-        let [full, usual, large, mapped, none] =
-            [FactSet::Full, FactSet::Usual, FactSet::Large, FactSet::Mapped, FactSet::None].map(facts);
+        let [full, usual, large, rows, mapped, none] =
+            [FactSet::Full, FactSet::Usual, FactSet::Large, FactSet::Rows, FactSet::Mapped, FactSet::None]
+                .map(facts);
+        assert!(imply(&large, &rows) && imply(&rows, &none) && !imply(&mapped, &rows));
+        assert_eq!((&rows[0].dim_divisible[..], &rows[2].dim_divisible[..]), (&[1, 1, 16][..], &[1][..]));
         assert!(imply(&full, &usual) && imply(&usual, &large) && imply(&large, &none));
         assert!(imply(&large, &mapped) && imply(&mapped, &none) && !imply(&mapped, &large));
         assert_eq!(mapped[0].stride_divisible[..], [8, 8, 1], "16 bytes of bf16");

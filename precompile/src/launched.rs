@@ -14,17 +14,36 @@ use tegula_runtime::{Device, Properties};
 use crate::facts::FactSet;
 use crate::plan::{Error, Plan, facts_of, name};
 
+/// GPUs that [`known`] knows, by the names that drivers and tuning records have for them: multiprocessors, bytes of L2 cache and of memory.
+const KNOWN: [(&str, u32, usize, usize); 2] = [
+    ("NVIDIA H200", 132, 50 << 20, 141_000_000_000),
+    ("NVIDIA H100 80GB HBM3", 132, 50 << 20, 80_000_000_000),
+];
+
 /// An H200, for [`launched`].
 pub fn h200() -> Properties {
-    Properties {
+    known("NVIDIA H200").expect("it is in the list")
+}
+
+/// A GPU by its model, for [`launched`].
+///
+/// # Errors
+/// If it is not known; says which are.
+pub fn known(model: &str) -> Result<Properties, Error> {
+    let Some(&(name, multiprocessors, l2_cache, memory)) = KNOWN.iter().find(|(name, ..)| *name == model)
+    else {
+        let names = KNOWN.map(|(name, ..)| name).join(", ");
+        return Err(Error::Manifest(format!("nothing is known of the device {model:?}, only of {names}")));
+    };
+    Ok(Properties {
         name: "cuda:0".to_owned(),
-        model: "NVIDIA H200".to_owned(),
+        model: name.to_owned(),
         target: Some("sm_90a".to_owned()),
-        multiprocessors: 132,
+        multiprocessors,
         shared_memory: 227 << 10,
-        l2_cache: 50 << 20,
-        memory: 141_000_000_000,
-    }
+        l2_cache,
+        memory,
+    })
 }
 
 /// The kernels that are launched in `run`, each with the facts of its arguments, once for every set of facts: on a device with these properties, of which nothing is there. Memory has no
@@ -72,14 +91,19 @@ impl Compiler for Noted {
     }
 }
 
-/// The sets of facts that a launched kernel is compiled under: the strongest that hold for the launch, and as little as the kernel can do with, for launches of which less is known.
-fn sets(kernel: &Kernel) -> Vec<FactSet> {
+/// The sets of facts that a launched kernel is compiled under: the strongest that hold for the launch, and the least, for launches of which less is known: if it is not said, as little as the
+/// kernel can do with.
+fn sets(kernel: &Kernel, least: Option<FactSet>) -> Vec<FactSet> {
     let of_launch = facts_of(kernel);
     let holds = |set: &FactSet| facts::imply(&of_launch, &facts_of(&set.apply(kernel.clone())));
-    let least =
-        if kernel.hints.warp_specialize == WarpSpecialize::Off { FactSet::None } else { FactSet::Mapped };
-    let strongest =
-        [FactSet::Usual, FactSet::Counted, FactSet::Large, FactSet::Mapped].into_iter().find(holds);
+    let needed = match kernel.hints.warp_specialize {
+        WarpSpecialize::Off => FactSet::None,
+        _ => FactSet::Mapped,
+    };
+    let least = least.unwrap_or(needed);
+    let strongest = [FactSet::Usual, FactSet::Counted, FactSet::Large, FactSet::Rows, FactSet::Mapped]
+        .into_iter()
+        .find(holds);
     let mut sets: Vec<FactSet> = strongest.into_iter().chain([least]).collect();
     sets.dedup();
     sets
@@ -89,11 +113,17 @@ impl Plan<'_> {
     /// Adds kernels that [`launched`] found, under the sets of facts that hold for their launches and under the least that they can do with. They are called by the name and element
     /// types that are given, and by the shape or whatever else says which launch it was; where there are several, by their own names or numbers behind it.
     pub fn launched(mut self, name: &str, types: &str, shape: &str, kernels: &[Kernel]) -> Self {
-        self.add_launched(name, types, shape, kernels);
+        self.add_launched([name, types, shape], kernels, None);
         self
     }
 
-    pub(crate) fn add_launched(&mut self, name: &str, types: &str, shape: &str, kernels: &[Kernel]) {
+    /// As [`launched`](Plan::launched); `least`: instead of as few facts as the kernels can do with.
+    pub(crate) fn add_launched(
+        &mut self,
+        [name, types, shape]: [&str; 3],
+        kernels: &[Kernel],
+        least: Option<FactSet>,
+    ) {
         let sources: Vec<SourceHash> = kernels.iter().map(SourceHash::of).collect();
         let mut called: Vec<(SourceHash, String)> = Vec::new();
         for (kernel, source) in kernels.iter().zip(sources) {
@@ -106,7 +136,7 @@ impl Plan<'_> {
                 config
             });
             let label = Label { name: name.to_owned(), types: types.to_owned(), config };
-            let (sets, kernel) = (sets(kernel), kernel.clone());
+            let (sets, kernel) = (sets(kernel, least), kernel.clone());
             self.add(label, move || Ok(kernel.clone()));
             self.restrict(Some(sets), None);
         }

@@ -20,13 +20,15 @@ mod facts;
 mod launched;
 mod manifest;
 mod plan;
+mod records;
 mod script;
 mod table;
 
 pub use facts::FactSet;
-pub use launched::{Coverage, h200, launched};
-pub use manifest::{Manifest, Selection};
+pub use launched::{Coverage, h200, known, launched};
+pub use manifest::{Calls, Manifest, Selection};
 pub use plan::{CodeKind, Error, Failure, Outcome, Plan, Progress, Row};
+pub use records::Records;
 pub use script::{Script, UPDATE, build_script};
 pub use table::table;
-pub use tegula_bundle::{Bundle, write_file};
+pub use tegula_bundle::{Bundle, replaceable, write_file};

@@ -4,10 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
 use tegula_codegen::Options;
 use tegula_codegen::compile::PtxCompiler;
-use tegula_precompile::{Bundle, Error, Manifest, table, write_file};
+use tegula_codegen::target::Target;
+use tegula_precompile::{Bundle, CodeKind, Error, Manifest, replaceable, table, write_file};
+
+mod shown;
+
+use shown::Shown;
 
 /// Compiles kernels of the kernel library ahead of time into a bundle.
 #[derive(Parser)]
@@ -40,39 +44,39 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, Error> {
-    let text = std::fs::read_to_string(&cli.manifest)
-        .map_err(|e| Error::Manifest(format!("{}: {e}", cli.manifest.display())))?;
-    let manifest =
-        Manifest::parse(&text).map_err(|e| Error::Manifest(format!("{}: {e}", cli.manifest.display())))?;
-    let folder = cli.manifest.parent().unwrap_or(Path::new("."));
-    let output = cli.output.clone().unwrap_or_else(|| folder.join(&manifest.output));
+    let manifest = Manifest::read(&cli.manifest)?;
+    let output = cli.output.clone().unwrap_or_else(|| manifest.output.clone());
+    // What is wrong with the machine or the manifest is said before hours of work.
+    let targets: Result<Vec<_>, _> = manifest.targets.keys().map(|name| Target::from_name(name)).collect();
+    targets.map_err(|e| Error::Manifest(format!("{}: targets: {e}", cli.manifest.display())))?;
+    if !cli.dry_run && manifest.targets.values().any(|&code| code != CodeKind::Ptx) {
+        tegula_codegen::ptxas::version().map_err(|e| Error::Manifest(format!("cubins need ptxas: {e}")))?;
+    }
     let registry = tegula_kernels::registry::all_kernels();
+    let shown = Shown::new();
     let plan = manifest.plan(&registry)?;
+    plan.notes().iter().for_each(|note| println!("{note}"));
     if cli.dry_run {
         println!("{} kernels in {} variants, as facts and targets are", plan.kernels()?, plan.variants()?);
         return Ok(ExitCode::SUCCESS);
     }
-    // What is asked for at the end had better be possible: hours of work would be lost.
+    if plan.variants()? == 0 {
+        return Err(Error::Manifest("the manifest selects nothing to compile".to_owned()));
+    }
     writable(&output)?;
     // A bundle that cannot be opened is one that nothing is taken from.
     let previous = if cli.fresh { None } else { Bundle::open(&output).ok() };
-    let kept = PathBuf::from(format!("{}.kept", output.display()));
+    let mut kept = output.clone().into_os_string();
+    kept.push(".kept");
+    let kept = PathBuf::from(kept);
     if cli.fresh {
         remove(&kept);
     }
     let plan = plan.kept_in(&kept);
     // Locations are not in the bundle, so neither are line tables.
     let compiler = PtxCompiler::new(Options { line_info: false, ..Options::default() });
-    let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    let outcome = plan.run(&compiler, previous.as_ref(), &|progress| {
-        bar.set_length(progress.total as u64);
-        bar.set_position(progress.done as u64);
-        bar.set_message(format!("{} {}", progress.kernel.name, progress.target));
-    })?;
-    bar.finish_and_clear();
+    let outcome = plan.run(&compiler, previous.as_ref(), &|progress| shown.of(&progress))?;
+    shown.finish();
     print!("{}", table(&outcome));
     for failure in &outcome.failures {
         let label = &failure.label;
@@ -83,6 +87,11 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     }
     if !outcome.failures.is_empty() && !cli.keep_going {
         eprintln!("error: nothing was written; --keep-going leaves out what was refused");
+        eprintln!("(what was compiled is kept in {}, and not compiled again)", kept.display());
+        return Ok(ExitCode::FAILURE);
+    }
+    if outcome.rows.is_empty() {
+        eprintln!("error: nothing was written: everything was refused");
         return Ok(ExitCode::FAILURE);
     }
     write_file(&output, &outcome.bundle)?;
@@ -93,18 +102,25 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
 
 /// Can a bundle be written there?
 fn writable(output: &Path) -> Result<(), Error> {
-    let refused = |why: String| Err(Error::Manifest(format!("{}: {why}", output.display())));
-    if output.is_dir() {
-        return refused("it is a folder".to_owned());
-    }
+    replaceable(output)?;
     let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match tempfile::tempfile_in(folder) {
         Ok(_) => Ok(()),
-        Err(error) => refused(format!("nothing can be written to its folder: {error}")),
+        Err(error) => Err(Error::Manifest(format!(
+            "{}: nothing can be written to its folder: {error}",
+            output.display()
+        ))),
     }
 }
 
-/// Removes what was kept of runs before; it is no harm if some of it stays.
+/// Removes what was kept of runs before, and nothing that is somebody else's; it is no harm if some of it stays.
 fn remove(kept: &Path) {
-    let _ = std::fs::remove_dir_all(kept);
+    for entry in std::fs::read_dir(kept).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".tegula") || name.starts_with(".tmp-") {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    let _ = std::fs::remove_dir(kept);
 }

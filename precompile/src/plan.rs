@@ -49,6 +49,7 @@ pub struct Plan<'a> {
     targets: Vec<(String, CodeKind)>,
     facts: Vec<FactSet>,
     kept: Option<PathBuf>,
+    notes: Vec<String>,
 }
 
 impl<'a> Plan<'a> {
@@ -107,12 +108,30 @@ impl<'a> Plan<'a> {
         self.kernels[first..].iter_mut().for_each(|item| item.targets = targets.cloned());
     }
 
+    /// Something that people should know of how it came about.
+    pub(crate) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// What people should know of how it came about: how many tuning records count.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// How many different kernels there are.
     ///
     /// # Errors
     /// If a kernel cannot be staged.
     pub fn kernels(&self) -> Result<usize, Error> {
-        Ok(self.jobs()?.iter().map(|job| job.source).collect::<BTreeSet<_>>().len())
+        Ok(self.sources()?.len())
+    }
+
+    /// The kernels.
+    ///
+    /// # Errors
+    /// If a kernel cannot be staged.
+    pub fn sources(&self) -> Result<BTreeSet<SourceHash>, Error> {
+        Ok(self.jobs()?.iter().map(|job| job.source).collect())
     }
 
     /// How many variants of them are to be compiled, each for a target under its facts.

@@ -36,9 +36,14 @@ pub fn build_script(name: &str, plan: &Plan<'_>) {
         out: folder("OUT_DIR"),
         update: std::env::var_os(UPDATE).is_some(),
     };
-    println!("cargo::rerun-if-changed={name}");
+    // A file that is not there would be one that has always changed.
+    if script.sources.join(name).exists() {
+        println!("cargo::rerun-if-changed={name}");
+    }
     println!("cargo::rerun-if-changed=src");
-    println!("cargo::rerun-if-env-changed={UPDATE}");
+    for variable in [UPDATE, "TEGULA_PTXAS"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
     #[cfg(feature = "jit")]
     let compiler = Some(tegula_codegen::compile::PtxCompiler::new(tegula_codegen::Options {
         line_info: false,
@@ -61,8 +66,9 @@ impl Script {
     pub fn bundle(&self, name: &str, plan: &Plan<'_>, compiler: Option<&dyn Compiler>) -> Result<(), Error> {
         let (source, out) = (self.sources.join(name), self.out.join(name));
         let Some(compiler) = compiler else { return copy(&source, &out, plan) };
-        // A bundle that cannot be opened is one that nothing is taken from.
-        let outcome = plan.run(compiler, Bundle::open(&source).ok().as_ref(), &|_| ())?;
+        // What the last build or whoever checked a bundle in compiled is not compiled again. A bundle that cannot be opened is one that nothing is taken from.
+        let previous = Bundle::open(&out).or_else(|_| Bundle::open(&source)).ok();
+        let outcome = plan.run(compiler, previous.as_ref(), &|_| ())?;
         if let Some(failure) = outcome.failures.into_iter().next() {
             return Err(Error::Refused(Box::new(failure)));
         }

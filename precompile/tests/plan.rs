@@ -139,8 +139,13 @@ fn manifests_select_from_the_registry() {
         "a target that the manifest does not have"
     );
     assert!(error("[[kernels]]\nname = \"rmsnorm\"").contains("selects nothing; kernels are"));
-    assert!(error("[[served]]\nname = \"rmsnorm\"").contains("selects nothing; functions are gemm, "));
+    assert!(error("[[served]]\nname = \"rmsnorm\"").contains("selects nothing; functions are add_rms_norm, "));
     assert!(error("[[served]]\nname = \"*\"\ntargets = [\"sm_70\"]").contains("\"sm_70\" is none of"));
+    for list in ["types", "configs", "targets", "facts"] {
+        let said = error(&format!("[[kernels]]\nname = \"*\"\n{list} = []"));
+        assert!(said.contains(&format!("a list `{list}` is empty")), "{said}");
+    }
+    assert!(error("[[served]]\nname = \"*\"\ntargets = []").contains("a list `targets` is empty"));
     assert!(error("").contains("nothing is asked for"));
     assert!(error("[[kernels]]\nname = \"*\"\ntype = 3").contains("unknown field `type`"));
 }

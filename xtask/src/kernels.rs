@@ -36,12 +36,7 @@ pub fn build(workspace: &Workspace, args: &Args) -> Result<PathBuf> {
     let output = args.output.clone().unwrap_or_else(|| workspace.target.join("tegula-kernels.tegula"));
     let mut command = workspace.cargo();
     command.args(["run", "--release", "--package", "tegula-precompile", "--features", "jit", "--"]);
-    // Not every config is legal on every GPU; what was refused is listed.
-    command
-        .arg(workspace.root.join("kernel-lib/bundle.toml"))
-        .arg("--keep-going")
-        .arg("--output")
-        .arg(&output);
+    command.arg(workspace.root.join("kernel-lib/bundle.toml")).arg("--output").arg(&output);
     if args.fresh {
         command.arg("--fresh");
     }

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use tegula_bundle::{Bundle, Error, Fault, Image, Record, facts, write_file};
+use tegula_bundle::{Bundle, Error, Fault, Image, Record, write_file};
 
 use crate::Errors;
+use crate::diff::asked;
 
 /// The records whose name contains `wanted` or whose hash begins with it.
-fn records(bundle: &Bundle, wanted: &str) -> Result<Vec<Record>, Errors> {
+pub(crate) fn records(bundle: &Bundle, wanted: &str) -> Result<Vec<Record>, Errors> {
     let all: Result<Vec<Record>, Error> = bundle.records().collect();
     let mut all = all.map_err(|e| vec![e])?;
     all.retain(|record| {
@@ -32,7 +33,7 @@ fn targets(record: &Record) -> String {
     targets.join(" ")
 }
 
-fn stored(bundle: &Bundle, image: &Image) -> u64 {
+pub(crate) fn stored(bundle: &Bundle, image: &Image) -> u64 {
     let parts = [image.cubin, image.ptx].into_iter().flatten();
     parts.filter_map(|part| bundle.parts().get(part as usize)).map(|part| part.stored).sum()
 }
@@ -76,16 +77,7 @@ pub fn show(bundle: &Bundle, wanted: &str, text: &mut String) -> Result<(), Erro
             let _ = writeln!(text, "  takes {}: {}", param.name, param.kind);
         }
         for variant in &record.variants {
-            let asked: Vec<String> = record
-                .params
-                .iter()
-                .zip(&variant.facts)
-                .map(|(param, facts)| (param, facts::describe(facts)))
-                .filter(|(_, facts)| !facts.is_empty())
-                .map(|(param, facts)| format!("{} ({facts})", param.name))
-                .collect();
-            let asked = if asked.is_empty() { "any arguments".to_owned() } else { asked.join("; ") };
-            let _ = writeln!(text, "  for {asked}");
+            let _ = writeln!(text, "  for {}", asked(&record, variant));
             for image in &variant.images {
                 image_line(bundle, image, text);
             }
@@ -120,6 +112,14 @@ fn image_line(bundle: &Bundle, image: &Image, text: &mut String) {
     text.push('\n');
     for slot in &kernel.abi {
         let _ = writeln!(text, "      {slot:?}");
+    }
+}
+
+/// A line for each bundle that is whole.
+pub fn verified(checked: &[(&Path, Result<Bundle, Errors>)], text: &mut String) {
+    for bundle in checked.iter().filter_map(|(_, found)| found.as_ref().ok()) {
+        let (name, kernels, parts) = (bundle.name(), bundle.len(), bundle.parts().len());
+        let _ = writeln!(text, "{name}: whole: {kernels} kernels, {parts} pieces of code");
     }
 }
 

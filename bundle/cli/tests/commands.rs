@@ -77,7 +77,7 @@ fn every_command() {
     assert!(
         run(&["diff", "b.tegula", "c.tegula"])
             .1
-            .contains("gemm (bf16) Config { block: 64 } for sm_90a []: other code")
+            .contains("gemm (bf16) Config { block: 64 } for sm_90a, any arguments: other code")
     );
 
     let (good, text, _) = run(&["merge", "-o", "ab.tegula", "a.tegula", "b.tegula"]);
@@ -108,4 +108,92 @@ fn every_command() {
         !good && text.contains("b.tegula: whole") && error.contains("bundle a.tegula: part 1 is damaged"),
         "{error}"
     );
+}
+
+#[test]
+fn json_says_what_the_text_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    write(&at("a.tegula"), &[("gemm", "// gemm"), ("norm", "// norm")]);
+    write(&at("b.tegula"), &[("gemm", "// another gemm"), ("softmax", "// softmax")]);
+    let run = |words: &[&str]| {
+        let (good, text, error) = tegula(folder.path(), words);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        (good, value, error)
+    };
+
+    let (good, list, _) = run(&["list", "a.tegula", "--json"]);
+    assert!(good && list["kernels"].as_array().unwrap().len() == 2 && list["parts"] == 2, "{list}");
+    assert_eq!(list["kernels"][0]["called"][0]["name"], "gemm");
+    assert_eq!(list["kernels"][0]["targets"], serde_json::json!(["sm_90a"]));
+    assert_eq!(list["bytes"], std::fs::metadata(at("a.tegula")).unwrap().len());
+
+    let (good, shown, _) = run(&["show", "a.tegula", "norm", "--json"]);
+    let kernels = shown["kernels"].as_array().unwrap();
+    assert!(good && kernels.len() == 1 && shown["tools"][0]["version"] == "by hand", "{shown}");
+    let image = &kernels[0]["variants"][0]["images"][0];
+    assert_eq!(
+        (&image["entry"], &image["threads"], &image["cluster"]),
+        (&"norm_bf16".into(), &128.into(), &2.into())
+    );
+    assert_eq!(image["ptx_blake3"].as_str().map(str::len), Some(64));
+    assert!(image["cubin_blake3"].is_null() && image["report"].is_null(), "{image}");
+
+    let (same, found, _) = run(&["diff", "a.tegula", "b.tegula", "--json"]);
+    let count = |which: &str| found[which].as_array().unwrap().len();
+    assert!(!same && ["removed", "changed", "added", "tools"].map(count) == [1, 1, 1, 0], "{found}");
+    let (same, found, _) = run(&["diff", "a.tegula", "a.tegula", "--json"]);
+    assert!(same && found["changed"] == serde_json::json!([]), "{found}");
+
+    let mut bytes = std::fs::read(at("a.tegula")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(at("a.tegula"), bytes).unwrap();
+    let (good, checked, error) = run(&["verify", "a.tegula", "b.tegula", "--json"]);
+    assert!(!good && checked[0]["whole"] == false && checked[1]["whole"] == true, "{checked}");
+    assert!(error.contains("damaged") && checked[0]["errors"][0].as_str().unwrap().contains("damaged"));
+}
+
+#[test]
+fn differences_that_are_not_in_the_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, compiler: &str, threads: u32, config: &str| {
+        let mut builder = Builder::new();
+        let code = CompiledKernel {
+            entry: "k".to_owned(),
+            target: "sm_90a".to_owned(),
+            ptx: "// code".to_owned(),
+            cubin: None,
+            threads,
+            shared_bytes: 0,
+            cluster: 1,
+            dependent_launch: false,
+            abi: Vec::new(),
+            report: None,
+        };
+        for config in ["a config", config] {
+            let label = Label { name: "k".to_owned(), types: "f32".to_owned(), config: config.to_owned() };
+            builder.add(label, &Kernel::new("k"), compiler, code.clone()).unwrap();
+        }
+        builder.write(&folder.path().join(name)).unwrap();
+    };
+    write("a", "1", 32, "b config");
+    write("compiler", "2", 32, "b config");
+    write("threads", "1", 64, "b config");
+    write("called", "1", 32, "c config\u{1b}[31m");
+    let run = |words: &[&str]| tegula(folder.path(), words);
+    assert_eq!(run(&["diff", "a", "a"]), (true, String::new(), String::new()));
+    for (other, expected) in
+        [("compiler", "of another compiler"), ("threads", "launched otherwise"), ("called", "+ called ")]
+    {
+        let (same, text, _) = run(&["diff", "a", other]);
+        assert!(!same && text.contains(expected) && !text.contains('\u{1b}'), "{text}");
+    }
+    let code = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+        command.arg("bundle").args(words).current_dir(folder.path()).output().unwrap().status.code()
+    };
+    assert_eq!(["a", "threads", "absent"].map(|b| code(&["diff", "a", b])), [Some(0), Some(1), Some(2)]);
+    std::fs::write(folder.path().join("main.rs"), "fn main() {}").unwrap();
+    let (good, _, error) = run(&["merge", "-o", "main.rs", "a"]);
+    assert!(!good && error.contains("is no bundle"), "{error}");
 }

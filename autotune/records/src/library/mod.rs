@@ -69,6 +69,8 @@ pub struct Loaded {
     pub tuned: Tuned,
     /// Records that count.
     pub used: usize,
+    /// These, with the names of their kernels.
+    pub records: Vec<(String, Record)>,
     /// Records that do not any more: kernels have changed. Said once here, since it is no fault of the file.
     pub stale: usize,
     /// What is wrong: file, line, reason.
@@ -78,7 +80,7 @@ pub struct Loaded {
 /// Reads a folder's records of the kernel library for a device, without installing them.
 pub fn load(folder: impl AsRef<Path>, model: &str, device: DeviceClass) -> Loaded {
     let Contents { files, refused } = Folder::new(folder.as_ref()).read();
-    let mut loaded = Loaded { tuned: Tuned::new(model), used: 0, stale: 0, refused };
+    let mut loaded = Loaded { tuned: Tuned::new(model), used: 0, records: Vec::new(), stale: 0, refused };
     for (path, file) in files {
         let name = path.display().to_string();
         // One folder serves all devices of a team; another device's file is no fault unless it is under this one's name.
@@ -90,7 +92,8 @@ pub fn load(folder: impl AsRef<Path>, model: &str, device: DeviceClass) -> Loade
             }
             continue;
         }
-        let mut table = Loading { name: &name, file: &file, device, used: 0, stale: 0, refused: vec![] };
+        let mut table =
+            Loading { name: &name, file: &file, device, used: Vec::new(), stale: 0, refused: vec![] };
         let tuned = &mut loaded.tuned;
         match file.kernel.as_str() {
             gemm::Gemm::NAME => table.fill::<gemm::Gemm>(&mut tuned.gemm),
@@ -99,7 +102,8 @@ pub fn load(folder: impl AsRef<Path>, model: &str, device: DeviceClass) -> Loade
             attention::Decode::NAME => table.fill::<attention::Decode>(&mut tuned.decode),
             _ => {} // a kernel of somebody else's
         }
-        loaded.used += table.used;
+        loaded.used += table.used.len();
+        loaded.records.extend(table.used.into_iter().map(|record| (file.kernel.clone(), record.clone())));
         loaded.stale += table.stale;
         loaded.refused.extend(table.refused);
     }
@@ -111,7 +115,7 @@ pub fn load(folder: impl AsRef<Path>, model: &str, device: DeviceClass) -> Loade
 /// # Errors
 /// If records are installed already.
 pub fn install(folder: impl AsRef<Path>, device: &Device) -> Result<Installed, AlreadyInstalled> {
-    let Loaded { tuned, used, stale, refused } =
+    let Loaded { tuned, used, stale, refused, .. } =
         load(folder, &device.properties().model, DeviceClass::of(device));
     tuned::install(tuned).map_err(|_| AlreadyInstalled)?;
     Ok(Installed { used, stale, refused })
@@ -137,7 +141,7 @@ struct Loading<'a> {
     name: &'a str,
     file: &'a RecordFile,
     device: DeviceClass,
-    used: usize,
+    used: Vec<&'a Record>,
     stale: usize,
     refused: Vec<Problem>,
 }
@@ -154,7 +158,7 @@ impl Loading<'_> {
                 Ok(config) => {
                     let ranges = K::DIMS.iter().filter_map(|dim| record.range(dim.name)).collect();
                     table.add(Entry::new(ranges, config, format!("{}:{}", self.name, record.line)));
-                    self.used += 1;
+                    self.used.push(record);
                 }
                 Err(reason) => {
                     self.refused.push(Problem { file: self.name.to_owned(), line: record.line, reason });
