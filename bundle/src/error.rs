@@ -1,5 +1,8 @@
 //! What can be wrong with a bundle. Every message names the bundle.
 
+use crate::format::Label;
+use crate::identity::SourceHash;
+
 /// An error of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bundle {bundle}: {fault}")]
@@ -20,12 +23,17 @@ pub enum Fault {
     /// It is something else.
     #[error("it is not a bundle: it does not begin as one")]
     NotABundle,
-    /// It was written by a later version.
-    #[error(
-        "it has version {found} of the format, but this program reads version {known}: \
-         update Tegula, or write the bundle with the version of it that this program has"
-    )]
+    /// Its format is of another version.
+    #[error("it has version {found} of the format, but this program reads version {known}: {}", advice(*found, *known))]
     Version {
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// It describes kernels in another encoding.
+    #[error("it has version {found} of the encoding of kernels, but this program reads version {known}: {}", advice(*found, *known))]
+    Encoding {
         /// Its version.
         found: u32,
         /// Ours.
@@ -57,9 +65,34 @@ pub enum Fault {
         /// What differs.
         what: String,
     },
+    /// A name that several kernels have: the bundle was merged from bundles between which the kernel's source changed.
+    #[error(
+        "{} different kernels are called {label} here: {}. Their source differs, so the bundle was probably merged of an old one and a new one: \
+         use the one that is meant, or merge again without the other (`tegula bundle show FILE HASH` shows a kernel)",
+        .sources.len(), hashes(.sources)
+    )]
+    Ambiguous {
+        /// The name.
+        label: Label,
+        /// The hashes of the kernels' source, sorted.
+        sources: Vec<SourceHash>,
+    },
     /// What is added cannot be stored.
     #[error("{0}")]
     Unsuitable(String),
+}
+
+/// What to do about a bundle of another version.
+fn advice(found: u32, known: u32) -> &'static str {
+    if found > known {
+        "update Tegula, or write the bundle with the version of it that this program has"
+    } else {
+        "an older Tegula wrote it, so compile the bundle again"
+    }
+}
+
+fn hashes(sources: &[SourceHash]) -> String {
+    sources.iter().map(SourceHash::short).collect::<Vec<_>>().join(", ")
 }
 
 impl Fault {

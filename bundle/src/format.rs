@@ -80,6 +80,14 @@ pub struct Label {
     pub config: String,
 }
 
+/// As `tegula bundle list` prints it: `rms_norm (bf16, f32) Config { … }`.
+impl std::fmt::Display for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Label { name, types, config } = self;
+        write!(f, "{name} ({types}) {config}")
+    }
+}
+
 /// What a parameter takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParamKind {

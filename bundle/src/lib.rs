@@ -20,6 +20,7 @@ mod error;
 pub mod facts;
 pub mod format;
 mod identity;
+mod labels;
 mod read;
 mod source;
 pub mod target;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tegula_ir::artifact::CompiledKernel;
 use tegula_ir::kernel::ParamFacts;
@@ -17,6 +17,7 @@ use crate::format::{
     CHECKSUM, HEADER, INDEX_ROW, Image, LARGEST_PART, Label, MAGIC, PART_ROW, Part, Record, VERSION,
 };
 use crate::identity::SourceHash;
+use crate::labels::Labels;
 use crate::source::Source;
 use crate::target;
 
@@ -30,6 +31,7 @@ struct Inner {
     tools: Vec<(String, String)>,
     parts: Vec<Part>,
     index: Vec<Row>,
+    labels: OnceLock<Result<Labels, Fault>>,
 }
 
 /// A kernel in the index.
@@ -154,24 +156,61 @@ impl Bundle {
         found.ok().map(|at| self.record(self.0.index[at])).transpose()
     }
 
-    /// The kernel that is called so.
+    /// The kernel that is called so. The first call makes the index of labels; others decode one record.
     ///
     /// # Errors
-    /// If a record makes no sense.
+    /// [`Fault::Ambiguous`] if several kernels are called so; and if the record, or any record's labels, make no sense.
     pub fn find_label(&self, label: &Label) -> Result<Option<Record>, Error> {
-        for record in self.records() {
-            let record = record?;
+        let mut found: Vec<Record> = Vec::new();
+        for row in self.labels()?.rows(label) {
+            let record = self.record(self.0.index[row])?;
             if record.labels.contains(label) {
-                return Ok(Some(record));
+                found.push(record);
             }
         }
-        Ok(None)
+        if found.len() > 1 {
+            let mut sources: Vec<SourceHash> = found.iter().map(|record| record.source).collect();
+            sources.sort();
+            return Err(Fault::Ambiguous { label: label.clone(), sources }.of(self.name()));
+        }
+        Ok(found.pop())
+    }
+
+    /// The number of labels: at least one for each kernel.
+    ///
+    /// # Errors
+    /// If a record's labels make no sense.
+    pub fn label_count(&self) -> Result<usize, Error> {
+        Ok(self.labels()?.len())
+    }
+
+    /// A label and the kernel that is called so, by their number below [`Bundle::label_count`]: by the kernel's hash, then by the label. (A label that
+    /// several kernels have comes once for each.)
+    ///
+    /// # Errors
+    /// If the record, or any record's labels, make no sense.
+    pub fn labelled(&self, number: usize) -> Result<Option<(Label, Record)>, Error> {
+        let Some((row, nth)) = self.labels()?.at(number) else { return Ok(None) };
+        let record = self.record(self.0.index[row])?;
+        let label = record.labels.get(nth).cloned();
+        Ok(label.map(|label| (label, record)))
+    }
+
+    /// Made when it is asked for first: launches that stage their kernels find them by hash.
+    fn labels(&self) -> Result<&Labels, Error> {
+        let records = || self.0.index.iter().map(|row| (row.source, self.record_bytes(row)));
+        let labels = self.0.labels.get_or_init(|| Labels::read(records()));
+        labels.as_ref().map_err(|fault| fault.clone().of(self.name()))
+    }
+
+    /// Where rows lead was checked when the bundle was opened; the file may have been shortened since.
+    fn record_bytes(&self, row: &Row) -> &[u8] {
+        self.bytes().get(row.at..row.at + row.length).unwrap_or_default()
     }
 
     fn record(&self, row: Row) -> Result<Record, Error> {
-        // Where rows lead was checked when the bundle was opened; the file may have been shortened since.
-        let bytes = self.bytes().get(row.at..row.at + row.length).unwrap_or_default();
-        Record::decode(row.source, bytes, self.0.parts.len() as u32).map_err(|fault| fault.of(self.name()))
+        Record::decode(row.source, self.record_bytes(&row), self.0.parts.len() as u32)
+            .map_err(|fault| fault.of(self.name()))
     }
 
     /// The code for a launch of a kernel on a GPU: of the variants whose facts hold, the one with most of them; of its images, the one that fits the GPU best.
@@ -341,14 +380,11 @@ impl Inner {
             return Err(damaged());
         }
         if encoding != codec::FORMAT {
-            return Err(Fault::Invalid(format!(
-                "kernels are described in encoding {encoding}, but this program reads {}",
-                codec::FORMAT
-            )));
+            return Err(Fault::Encoding { found: encoding, known: codec::FORMAT });
         }
         // From here on, what is wrong was written so.
         let (tools, parts, index) = manifest(&file[HEADER..end], end, file.len())?;
-        Ok(Inner { name: name.to_owned(), tools, parts, index, source })
+        Ok(Inner { name: name.to_owned(), tools, parts, index, source, labels: OnceLock::new() })
     }
 }
 

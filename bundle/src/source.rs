@@ -1,6 +1,6 @@
 //! Where a bundle's bytes are: in a map of a file, in the program, or in memory.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::Path;
 
@@ -19,11 +19,12 @@ impl Source {
     /// Whoever installs bundles replaces files (write, then rename) and does not edit them in place: in a mapped file that is shortened the system
     /// ends the process (SIGBUS). A change of content is found, since no byte is used that was not copied out and then compared with its checksum.
     pub(crate) fn map(path: &Path) -> io::Result<Source> {
+        // Asked before it is opened, since opening a pipe waits for a writer, and opening a device may do anything; and asked again of what was
+        // opened, in case it was replaced meanwhile.
+        regular(&std::fs::metadata(path)?)?;
         let file = File::open(path)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::other("it is not a file"));
-        }
+        regular(&metadata)?;
         // An empty range cannot be mapped.
         if metadata.len() == 0 {
             return Ok(Source::Owned(Vec::new()));
@@ -41,5 +42,16 @@ impl Source {
             Source::Static(bytes) => bytes,
             Source::Owned(bytes) => bytes,
         }
+    }
+}
+
+/// Only of a regular file are the bytes all there.
+fn regular(metadata: &Metadata) -> io::Result<()> {
+    match metadata.file_type() {
+        kind if kind.is_file() => Ok(()),
+        kind if kind.is_dir() => Err(io::Error::other("it is a folder, not a file")),
+        _ => Err(io::Error::other(
+            "it is a pipe or a device, not a file: bundles are mapped, so copy it to a file first",
+        )),
     }
 }

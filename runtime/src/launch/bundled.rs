@@ -24,7 +24,7 @@ use crate::stream::Stream;
 pub struct BundledKernel {
     bundle: Bundle,
     record: Record,
-    name: String,
+    label: Label,
     /// Tells it from every other kernel, of this bundle and of others.
     key: u128,
 }
@@ -33,12 +33,29 @@ impl BundledKernel {
     /// The kernel that is called so.
     ///
     /// # Errors
-    /// If a record of the bundle makes no sense.
+    /// If several kernels are called so, or what the bundle says of the kernel makes no sense.
     pub fn find(bundle: &Bundle, label: &Label) -> Result<Option<BundledKernel>, tegula_bundle::Error> {
-        let Some(record) = bundle.find_label(label)? else { return Ok(None) };
+        let found = bundle.find_label(label)?;
+        Ok(found.map(|record| BundledKernel::new(bundle, label.clone(), record)))
+    }
+
+    /// The kernel with this number, below [`Bundle::label_count`].
+    ///
+    /// # Errors
+    /// If what the bundle says of the kernel makes no sense.
+    pub fn at(bundle: &Bundle, number: usize) -> Result<Option<BundledKernel>, tegula_bundle::Error> {
+        let found = bundle.labelled(number)?;
+        Ok(found.map(|(label, record)| BundledKernel::new(bundle, label, record)))
+    }
+
+    fn new(bundle: &Bundle, label: Label, record: Record) -> BundledKernel {
         let identity = [&record.source.0[..], bundle.checksum()].concat();
-        let (bundle, name, key) = (bundle.clone(), label.name.clone(), xxh3_128(&identity));
-        Ok(Some(BundledKernel { bundle, record, name, key }))
+        BundledKernel { bundle: bundle.clone(), record, label, key: xxh3_128(&identity) }
+    }
+
+    /// What it is called.
+    pub fn label(&self) -> &Label {
+        &self.label
     }
 
     /// What it takes.
@@ -68,7 +85,7 @@ impl BundledKernel {
         }
         let uses = args.iter().filter_map(|arg| arg.memory()?.used());
         let _turn = memory::order(stream, uses)
-            .map_err(|error| LaunchError::Device { kernel: self.name.clone(), error })?;
+            .map_err(|error| LaunchError::Device { kernel: self.label.name.clone(), error })?;
         executable.launch(args, &LaunchConfig { grid }, &*stream.0.raw).map_err(|m| self.run_error(device, m))
     }
 
@@ -97,7 +114,7 @@ impl BundledKernel {
         for (arg, param) in args.iter().zip(params) {
             if !fits(arg, device) || !takes(param.kind, arg) {
                 return Err(LaunchError::Argument {
-                    kernel: self.name.clone(),
+                    kernel: self.label.name.clone(),
                     param: param.name.clone(),
                     message: format!(
                         "{arg:?} was passed, but the kernel takes {} on {}",
@@ -122,18 +139,20 @@ impl BundledKernel {
                 )));
             };
             let found = self.bundle.choose(&self.record, &known, target, bundles::wanted(device));
-            let found = found
-                .map_err(|error| LaunchError::Bundle { kernel: self.name.clone(), error: Box::new(error) })?;
+            let found = found.map_err(|error| LaunchError::Bundle {
+                kernel: self.label.name.clone(),
+                error: Box::new(error),
+            })?;
             let code = match found {
                 Found::Kernel(code) => *code,
                 why => {
                     let message = format!(
                         "{}: {}",
                         self.bundle.name(),
-                        bundles::explain(&why, &self.name, &self.bundle)
+                        bundles::explain(&why, &self.label.name, &self.bundle)
                     );
                     return Err(LaunchError::NotInBundles {
-                        kernel: self.name.clone(),
+                        kernel: self.label.name.clone(),
                         target: target.to_owned(),
                         message,
                     });
@@ -145,12 +164,12 @@ impl BundledKernel {
 
     #[cold]
     fn configuration(&self, message: String) -> LaunchError {
-        LaunchError::Configuration { kernel: self.name.clone(), message }
+        LaunchError::Configuration { kernel: self.label.name.clone(), message }
     }
 
     #[cold]
     fn run_error(&self, device: &Device, message: String) -> LaunchError {
-        LaunchError::Run { kernel: self.name.clone(), device: device.name().to_owned(), message }
+        LaunchError::Run { kernel: self.label.name.clone(), device: device.name().to_owned(), message }
     }
 }
 
