@@ -7,6 +7,7 @@ import ctypes
 import struct
 import sys
 
+ABI_VERSION = 1
 VIEW, VIEW_MUT, SCALAR = 0, 1, 4
 
 
@@ -37,6 +38,9 @@ class Tegula:
         self.library = ctypes.CDLL(path)
         self.library.tegula_last_error.restype = ctypes.c_char_p
         self.library.tegula_memory_address.restype = ctypes.c_uint64
+        if self.library.tegula_abi_version() != ABI_VERSION:
+            self.library.tegula_version.restype = ctypes.c_char_p
+            raise RuntimeError(f"{path} is another version, {self.library.tegula_version().decode()}")
 
     def call(self, name, *arguments):
         if getattr(self.library, "tegula_" + name)(*arguments) != 0:

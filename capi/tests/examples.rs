@@ -1,42 +1,11 @@
 //! The examples in C and Python, on an emulated GPU: compiled and run as their users do. Python is left out where there is none.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tegula_bundle::{Builder, Label};
-use tegula_ir::artifact::{AbiSlot, CompiledKernel};
-use tegula_ir::{Elem, Kernel, Type};
-
-/// `y[i] = x[i] · by`, by hand, so that no compiler is needed.
-const SCALE: &str = include_str!("../../runtime/tests/scale.ptx");
-
-fn bundle(path: &Path) {
-    let mut kernel = Kernel::new("scale");
-    kernel.add_param("x", Type::view(Elem::F32, 1, false));
-    kernel.add_param("y", Type::view(Elem::F32, 1, true));
-    kernel.add_param("by", Type::scalar(Elem::F32));
-    let code = CompiledKernel {
-        entry: "scale".to_owned(),
-        target: "sm_80".to_owned(),
-        ptx: SCALE.to_owned(),
-        cubin: None,
-        threads: 128,
-        shared_bytes: 0,
-        cluster: 1,
-        dependent_launch: false,
-        abi: vec![
-            AbiSlot::Address { param: 0 },
-            AbiSlot::Address { param: 1 },
-            AbiSlot::Dim { param: 1, axis: 0, bits: 64 },
-            AbiSlot::Scalar { param: 2, elem: Elem::F32 },
-        ],
-        report: None,
-    };
-    let label = Label { name: "scale".to_owned(), types: "f32".to_owned(), config: "128".to_owned() };
-    let mut builder = Builder::new();
-    builder.add(label, &kernel, "by hand", code).unwrap();
-    builder.write(path).unwrap();
-}
+use common::scale_bundle;
 
 /// The shared library that cargo built beside this test.
 fn library() -> PathBuf {
@@ -65,13 +34,13 @@ const EXPECTED: &str = "y[1] = 2.5, y[999] = 2497.5\n";
 fn c() {
     let folder = tempfile::tempdir().unwrap();
     let (kernels, program) = (folder.path().join("k.tegula"), folder.path().join("scale"));
-    bundle(&kernels);
+    std::fs::write(&kernels, scale_bundle()).unwrap();
     // Linked with the library in one place, and run with it in another: beside the program, as it is shipped.
     let linked = folder.path().join("elsewhere").join(library().file_name().unwrap());
     std::fs::create_dir(linked.parent().unwrap()).unwrap();
     std::fs::copy(library(), &linked).unwrap();
     let built = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"])
+        .args(["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-I"])
         .args([here("include"), here("examples/scale.c"), linked.clone()])
         .args(["-Wl,-rpath,$ORIGIN", "-o"])
         .arg(&program)
@@ -95,11 +64,112 @@ fn c() {
     assert!(!damaged.status.success() && text(&damaged).contains("part 0 is damaged"), "{}", text(&damaged));
 }
 
+/// Compiles a C program that is linked with the library where it lies, and runs it.
+fn compiled(source: &Path, folder: &Path, arguments: &[&Path]) -> Output {
+    let program = folder.join(source.file_stem().unwrap());
+    let built = Command::new("cc")
+        .args(["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-I"])
+        .args([here("include"), source.to_owned(), library()])
+        .arg(format!("-Wl,-rpath,{}", library().parent().unwrap().display()))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .expect("a C compiler: Rust's linker is one");
+    assert!(built.status.success(), "{}", text(&built));
+    Command::new(&program).args(arguments).output().unwrap()
+}
+
+#[test]
+fn listing_in_c() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernels = folder.path().join("k.tegula");
+    std::fs::write(&kernels, scale_bundle()).unwrap();
+    let list = |path: &Path| compiled(&here("examples/list.c"), folder.path(), &[path]);
+    let output = list(&kernels);
+    let expected = "scale (f32) 128\n  x: view f32, rank 1\n  y: mut view f32, rank 1\n  by: scalar f32\n";
+    assert!(output.status.success() && text(&output) == expected, "{}", text(&output));
+    std::fs::write(&kernels, "no bundle").unwrap();
+    let output = list(&kernels);
+    assert!(
+        !output.status.success() && text(&output).contains("k.tegula: it is not a bundle"),
+        "{}",
+        text(&output)
+    );
+}
+
+/// The header and the examples are C of 1999 and C++, whatever is asked of them.
+#[test]
+fn the_header_is_c_and_cpp() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("alone.c");
+    std::fs::write(&alone, "#include \"tegula_rt.h\"\n").unwrap();
+    for (compiler, language, standards) in
+        [("cc", "c", &["-std=c99", "-std=c11"][..]), ("c++", "c++", &["-std=c++11", "-std=c++17"])]
+    {
+        for standard in standards {
+            for source in [alone.clone(), here("examples/scale.c"), here("examples/list.c")] {
+                let run = Command::new(compiler)
+                    .args([
+                        "-x",
+                        language,
+                        standard,
+                        "-pedantic-errors",
+                        "-Wall",
+                        "-Wextra",
+                        "-Werror",
+                        "-fsyntax-only",
+                        "-I",
+                    ])
+                    .args([here("include"), source])
+                    .output();
+                match run {
+                    Ok(output) => assert!(output.status.success(), "{standard}: {}", text(&output)),
+                    Err(_) if compiler == "c++" => return eprintln!("C++ is left out: there is no compiler"),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+}
+
+/// Names of functions in some text: what stands between `before` and a bracket.
+fn functions(text: &str, before: &str) -> std::collections::BTreeSet<String> {
+    let found = text.split(before).skip(1).filter_map(|rest| {
+        let name: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+        rest[name.len()..].starts_with('(').then(|| format!("tegula_{name}"))
+    });
+    found.collect()
+}
+
+#[test]
+fn every_function_of_the_header_is_in_the_library_and_the_other_way_round() {
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let header = read(&here("include/tegula_rt.h"));
+    // Without comments, which name functions, too.
+    let code: String =
+        header.split("/*").map(|piece| piece.split_once("*/").map_or(piece, |(_, code)| code)).collect();
+    let declared = functions(&code, "tegula_");
+    let sources = std::fs::read_dir(here("src")).unwrap().map(|entry| read(&entry.unwrap().path()));
+    let defined = sources.flat_map(|source| functions(&source, "extern \"C\" fn tegula_")).collect();
+    assert_eq!(declared, defined);
+    assert!(declared.len() >= 20, "{declared:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let all: Vec<String> = declared.iter().map(|name| format!("(function){name}")).collect();
+    let program = format!(
+        "#include \"tegula_rt.h\"\ntypedef void (*function)(void);\nfunction all[] = {{{}}};\nint main(void) {{ return all[0] == 0; }}\n",
+        all.join(", ")
+    );
+    let source = folder.path().join("all.c");
+    std::fs::write(&source, program).unwrap();
+    let output = compiled(&source, folder.path(), &[]);
+    assert!(output.status.success(), "{}", text(&output));
+}
+
 #[test]
 fn python() {
     let folder = tempfile::tempdir().unwrap();
     let kernels = folder.path().join("k.tegula");
-    bundle(&kernels);
+    std::fs::write(&kernels, scale_bundle()).unwrap();
     let run = Command::new("python3")
         .arg(here("examples/scale.py"))
         .arg(library())
