@@ -139,7 +139,9 @@ fn manifests_select_from_the_registry() {
         "a target that the manifest does not have"
     );
     assert!(error("[[kernels]]\nname = \"rmsnorm\"").contains("selects nothing; kernels are"));
-    assert!(error("[[served]]\nname = \"rmsnorm\"").contains("selects nothing; functions are add_rms_norm, "));
+    assert!(
+        error("[[served]]\nname = \"rmsnorm\"").contains("selects nothing; functions are add_rms_norm, ")
+    );
     assert!(error("[[served]]\nname = \"*\"\ntargets = [\"sm_70\"]").contains("\"sm_70\" is none of"));
     for list in ["types", "configs", "targets", "facts"] {
         let said = error(&format!("[[kernels]]\nname = \"*\"\n{list} = []"));
