@@ -102,8 +102,10 @@ int tegula_stream_wrap(const tegula_device *device, uint64_t stream, tegula_stre
 void tegula_stream_close(tegula_stream *stream);
 
 /* Submits grid[0] x grid[1] x grid[2] programs to a stream; a NULL stream is the device's own. The memory must be the device's and stay valid until the work is done, and
- * what is written must overlap with no other argument. Refused are null addresses, but of views without elements; addresses that are not multiples of an element's size; and views
- * that are written and have elements at one place, as by a stride of 0 (what takes three strides to overlap is not found). Of the kernel's variants, the one runs that makes most of the arguments' alignment, strides and extents. */
+ * what is written must overlap with no other argument. Of the kernel's variants, the one runs that makes most of the arguments' alignment, strides and extents.
+ *
+ * Refused are null addresses, but of views without elements; addresses that are not multiples of an element's size; and views that are written and have elements at one place,
+ * as by a stride of 0 (what takes three strides to overlap is not found). */
 int tegula_kernel_launch(const tegula_kernel *kernel, const tegula_device *device, const tegula_stream *stream,
                          const uint32_t grid[3], const tegula_argument *arguments, size_t count);
 

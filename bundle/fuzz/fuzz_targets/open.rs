@@ -9,6 +9,13 @@ use tegula_bundle::{Bundle, Wanted, codec};
 fn all_of(bytes: &[u8]) {
     let Ok(bundle) = Bundle::from_bytes("fuzzed", bytes.to_vec()) else { return };
     let _ = bundle.verify();
+    for number in 0..bundle.label_count().unwrap_or(0) {
+        if let Ok(Some((label, record))) = bundle.labelled(number) {
+            // An error, if others have it, too.
+            let found = bundle.find_label(&label).unwrap_or(Some(record));
+            assert!(found.is_some_and(|found| found.labels.contains(&label)));
+        }
+    }
     for record in bundle.records().flatten() {
         for variant in &record.variants {
             for gpu in ["sm_80", "sm_90a"] {
