@@ -160,7 +160,7 @@ fn adds(entry: &Entry, sink: &mut Sink, elem: Elem, place_name: &str, dims: &[u3
         let mut after = before.clone();
         for p in 0..Array::count(tile) {
             let at: Vec<i64> =
-                coordinates(p, tile).iter().zip(offsets).map(|(&c, &o)| i64::from(c) + o).collect();
+                coordinates(p, tile).iter().zip(offsets).map(|(&c, &o)| c as i64 + o).collect();
             if at.iter().zip(dims).all(|(&c, &d)| (0..i64::from(d)).contains(&c)) {
                 let q = at.iter().zip(dims).fold(0, |p, (&c, &d)| p * d as usize + c as usize);
                 let sum = float(elem, after.bits[q]) + f64::from(ADDERS) * float(elem, added.bits[p]);

@@ -265,8 +265,7 @@ impl Map {
 
 /// The plan for a kernel; `None` if there is nothing to specialise, or it would not fit.
 pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<Plan> {
-    let map = Map::of(kernel);
-    let info = AxisInfoMap::compute(kernel);
+    let (map, info) = (Map::of(kernel), AxisInfoMap::compute(kernel));
     let dots = choose_dots(kernel, &map, &info);
     if dots.is_empty() {
         return None;
@@ -481,8 +480,7 @@ fn fed_dots(kernel: &Kernel, map: &Map, value: Value, out: &mut Vec<Op>) {
     }
 }
 
-/// The scalar operations that a load's offsets, and the bounds of the loops around it, are computed by; `None` if they depend on memory or on what
-/// a loop carries.
+/// The scalar operations that a load's offsets, and the bounds of the loops around it, are computed by; `None` if they depend on memory or on what a loop carries.
 fn address_slice(kernel: &Kernel, map: &Map, load: Op) -> Option<HashSet<Op>> {
     let mut work: Vec<Value> = kernel.ops[load].operands[1..].to_vec();
     let mut at = map.block_of[&load];
