@@ -259,10 +259,11 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// # Errors
 /// If there is a folder, a device, or a file with contents that is no bundle.
 pub fn replaceable(path: &Path) -> Result<(), Error> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
     let look = || -> std::io::Result<()> {
         let path = replaced(path)?;
         let file = match std::fs::File::open(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(()),
             file => file?,
         };
         let mut start = Vec::new();
@@ -277,8 +278,9 @@ pub fn replaceable(path: &Path) -> Result<(), Error> {
 
 /// The file that is replaced when this path is written to.
 fn replaced(path: &Path) -> std::io::Result<std::path::PathBuf> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
     match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(path.to_owned()),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(path.to_owned()),
         Err(error) => Err(error),
         Ok(found) => {
             let path = if found.is_symlink() { std::fs::canonicalize(path)? } else { path.to_owned() };

@@ -119,6 +119,8 @@ fn what_cannot_be_is_said_before_anything_is_compiled() {
     fails(&["--output", "."], "it is a folder");
     fails(&["--output", "absent/k.tegula"], "nothing can be written to its folder");
     fails(&["--output", "k.toml/k.tegula"], "nothing can be written to its folder");
+    fails(&["--output", "k.toml"], "is no bundle");
+    assert_eq!(std::fs::read_to_string(folder.path().join("k.toml")).unwrap(), MANIFEST);
     let output = Command::new(env!("CARGO_BIN_EXE_tegula-precompile")).arg("absent.toml").output().unwrap();
     assert!(text(&output).contains("error: absent.toml: "), "{}", text(&output));
 }
