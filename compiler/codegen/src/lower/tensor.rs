@@ -134,13 +134,18 @@ impl<'c> Lowering<'c, '_> {
             .iter()
             .flat_map(|&m| (0..width).step_by(columns as usize).map(move |n| (m, n)))
             .collect();
-        // Two parts, one for each buffer, are written together, between two barriers instead of four. Of more parts, one is written while the one before is copied. The store before this one
-        // may have ended with the buffer that this one begins with, and had buffers of another form in the same bytes.
+        // Two parts, one for each buffer, are written together, between two barriers instead of four. Of more parts, one is written while the one before is copied; with an odd number
+        // of them, the next store begins with the buffer that this one ends with, and where stores share the bytes of their buffers, another one may have ended with any of these.
         let together = if parts.len() == 2 { 2 } else { 1 };
+        let odd = parts.len() % 2 == 1;
+        let mut shares = false;
+        self.kernel.walk(self.kernel.body, &mut |op| {
+            shares |= self.kernel.ops[op].opcode == Opcode::ChannelStore;
+        });
         let buffers = [0, slot].map(|at| self.e.const_byte_offset(base, at as i32));
         for (i, parts) in parts.chunks(together).enumerate() {
             let buffers = &buffers[i % 2..];
-            let all_copied = together == 2 || i == 0;
+            let all_copied = together == 2 || i == 0 && (odd || shares);
             self.guarded(first, |s| nvvm::bulk_wait_read(&s.e, if all_copied { 0 } else { 1 }));
             self.warpgroup_barrier();
             for (&(m, n0), &buffer) in parts.iter().zip(buffers) {
