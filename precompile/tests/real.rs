@@ -60,8 +60,10 @@ fn taken(said: &str) -> usize {
     before.rsplit('(').next().and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{said}"))
 }
 
+/// How many files there are, but for those that are being written.
 fn files(folder: &Path) -> usize {
-    std::fs::read_dir(folder).map_or(0, |entries| entries.flatten().count())
+    let is_whole = |entry: &std::fs::DirEntry| !entry.file_name().to_string_lossy().starts_with(".tmp-");
+    std::fs::read_dir(folder).map_or(0, |entries| entries.flatten().filter(is_whole).count())
 }
 
 #[test]
