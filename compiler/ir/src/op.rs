@@ -460,7 +460,8 @@ pub enum Opcode {
 
     // ---- made by warp specialisation
     /// Two or three regions without arguments, run by different warps at the same time: the first by one thread of a warp of its own (the producer), which
-    /// starts copies; the second by each group of consumers; the third by [`TURNING_WARPS`] warps, which transpose what has been copied. Stands in the kernel's own body, once.
+    /// starts copies; the second by each group of consumers; the third by [`TURNING_WARPS`] warps, which transpose what has been copied, or, where it has [`Opcode::StagedStore`]s, by one thread
+    /// for each warpgroup of consumers, which stores what that one has computed. Stands in the kernel's own body, once.
     WarpSpecialize(WarpGroups),
     /// `→ i32`: which group of consumers this is.
     GroupIndex,
@@ -476,12 +477,27 @@ pub enum Opcode {
     /// `channel, slot i32, phase i32 →`: a consumer waits until the slot is full.
     ChannelWait,
     /// `channel, slot i32, i1 predicate →`: a consumer says that it has read the slot.
-    ChannelRelease,
+    ChannelRelease {
+        /// Does each warp say it for what its threads have read into registers? Otherwise each warpgroup says it once, for what its tensor cores have read. A slot is empty when it has
+        /// been released in each way that its channel is.
+        by_warps: bool,
+    },
     /// `shared, channel, shared, channel, slot i32 →`: in the third region. Writes the transpose of a slot's bytes into the same slot of another ring; then the first channel's slot is empty, and
     /// the second one's full.
     SharedTurn,
     /// `shared, channel, slot i32, T →`: in the second region. The consumers write a tile into a slot, for their tensor cores to read; it is full when all their warps have.
     ChannelStore,
+    /// `shared, channel, phase i32, T →`: in the second region. Hands a tile to the warps that store: each warpgroup has a slot of its own, waits until it is empty, and writes its rows
+    /// of the tile into it; the slot is full when all its warps have.
+    ChannelStage,
+    /// `view_mut, offsets…, shared, channel, phase i32 →`: in the third region, which a thread for each warpgroup of consumers runs. Waits until that one's slot is full, stores its rows of the
+    /// tile (TMA), and waits until they have been read: then the slot is empty. Outside the view nothing is stored.
+    StagedStore {
+        /// As of [`Opcode::TensorStore`].
+        axes: Dims,
+        /// As of [`Opcode::TensorStore`].
+        add: bool,
+    },
     /// `view, offsets…, shared, slot i32, channel →`: starts a copy of a tile into a slot (TMA), which counts towards the slot's bytes. Outside the view: zero.
     TensorLoad {
         /// Cache hint.
@@ -616,6 +632,8 @@ impl Opcode {
                 | Opcode::AsyncCopyPtr { .. }
                 | Opcode::TensorLoad { .. }
                 | Opcode::TensorStore { .. }
+                | Opcode::ChannelStage
+                | Opcode::StagedStore { .. }
                 | Opcode::SlotCopy { .. }
         )
     }
@@ -634,9 +652,11 @@ impl Opcode {
                 | Opcode::ChannelAlloc
                 | Opcode::ChannelAcquire { .. }
                 | Opcode::ChannelWait
-                | Opcode::ChannelRelease
+                | Opcode::ChannelRelease { .. }
                 | Opcode::SharedTurn
                 | Opcode::ChannelStore
+                | Opcode::ChannelStage
+                | Opcode::StagedStore { .. }
                 | Opcode::AsyncDot { .. }
                 | Opcode::AsyncDotWait(_)
                 | Opcode::TurnWait

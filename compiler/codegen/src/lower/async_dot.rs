@@ -91,6 +91,9 @@ impl<'c> Lowering<'c, '_> {
 
         let mut acc = self.regs(acc_value);
         let sums = acc.len();
+        if self.stages_operands() && self.is_zero(acc_value) {
+            acc = vec![nvvm::zero_here(&self.e); sums];
+        }
         let by_coords: HashMap<(u32, u32), usize> = (0..sums)
             .map(|r| {
                 let c = self.register_coords(&acc_layout, r as u32);
@@ -210,10 +213,40 @@ impl<'c> Lowering<'c, '_> {
         Ok(SlotOperand { low, high, layout, bytes, k_dim, mn_major })
     }
 
+    /// Is a sum 0 before anything is added?
+    fn is_zero(&self, sum: Value) -> bool {
+        let literal = self.kernel.def_op(sum).map(|op| &self.kernel.ops[op].opcode);
+        matches!(literal, Some(Opcode::Const(x)) if x.as_f64() == 0.0) && self.elem(sum) == Elem::F32
+    }
+
+    /// What a wait holds and no dot has for an operand has been computed under the dots, and is to be done when they are.
+    fn compute_meanwhile(&mut self, held: &[Value]) {
+        let is_operand = |value: Value| {
+            let mut found = false;
+            self.kernel.walk(self.kernel.body, &mut |op| {
+                let data = &self.kernel.ops[op];
+                found |= matches!(data.opcode, Opcode::AsyncDot { .. }) && data.operands[0] == value;
+            });
+            found
+        };
+        let computed: Vec<Value> =
+            held.iter().copied().filter(|&v| self.elem(v) == Elem::F32 && !is_operand(v)).collect();
+        let words: Vec<V<'c>> = computed.iter().flat_map(|&v| self.regs(v)).collect();
+        if !words.is_empty() {
+            let anywhere = self.shared_word(0);
+            let words: Vec<V<'c>> =
+                words.into_iter().map(|w| self.e.one("llvm.bitcast", &[w], self.e.t.i32)).collect();
+            nvvm::computed_by_now(&self.e, &words, anywhere);
+        }
+    }
+
     /// Lowers a wait for dots.
     pub fn async_dot_wait(&mut self, op: Op, pending: u32) -> Result {
         let data = self.kernel.ops[op].clone();
         let (touched, held) = data.operands.split_at(data.results.len());
+        if self.stages_operands() {
+            self.compute_meanwhile(held);
+        }
         let each: Vec<Vec<V<'c>>> = touched.iter().map(|&v| self.regs(v)).collect();
         let held: Vec<V<'c>> = held
             .iter()

@@ -1,13 +1,14 @@
 //! Channels: two barriers in shared memory for each slot of a ring. *Full* completes when the producer has arrived and all bytes it announced are there;
-//! *empty* when every warpgroup that reads the slot has arrived.
+//! *empty* when every warpgroup whose tensor cores read the slot has arrived, and every warp whose threads do. Where consumers fill slots, *full* counts their warps.
 //!
 //! A phase's parity is what waits are for. The consumers' phase begins at 0: the first completion of *full*. The producer waits for the opposite
 //! parity of *empty*, which at the start counts as completed, since all slots are empty.
 
+use tegula_ir::analysis::tensor_copy;
 use tegula_ir::kernel::{Op, Value};
-use tegula_ir::layout::{TURN_SELECTORS, TurnPlan, matrix_access};
+use tegula_ir::layout::{LinearLayout, Space, TURN_SELECTORS, TileDims, TurnPlan, matrix_access};
 use tegula_ir::op::{Opcode, TURNING_WARPS};
-use tegula_ir::transform::plan_shared_memory::CHANNEL_SLOT_BYTES;
+use tegula_ir::transform::plan_shared_memory::{CHANNEL_SLOT_BYTES, slot_bytes};
 
 use super::emitter::{Emitter, IntCmp, V};
 use super::values::Lowered;
@@ -52,8 +53,17 @@ impl<'c> Lowering<'c, '_> {
         let slots = channel.slots;
         let (turned_from, turned_to) = self.turned(self.kernel.result(op));
         let warps = self.kernel.hints.num_warps;
-        let readers = if turned_from { TURNING_WARPS } else { channel.ctas * warps / 4 };
-        let writers = if self.is_stored_to(self.kernel.result(op)) {
+        let staged = self.is_staged(self.kernel.result(op));
+        let readers = if staged {
+            1
+        } else if turned_from {
+            TURNING_WARPS
+        } else {
+            self.releases(self.kernel.result(op), channel.ctas)
+        };
+        let writers = if staged {
+            4
+        } else if self.is_stored_to(self.kernel.result(op)) {
             warps
         } else if turned_to {
             TURNING_WARPS
@@ -66,6 +76,24 @@ impl<'c> Lowering<'c, '_> {
                 nvvm::mbarrier_init(&self.e, at, count);
             }
         }
+    }
+
+    /// How many releases make a slot of a channel empty.
+    fn releases(&self, channel: Value, ctas: u32) -> u32 {
+        let (mut warpgroups, mut warps) = (false, false);
+        self.kernel.walk(self.kernel.body, &mut |op| {
+            let data = &self.kernel.ops[op];
+            if let Opcode::ChannelRelease { by_warps } = data.opcode
+                && data.operands[0] == channel
+            {
+                warpgroups |= !by_warps;
+                warps |= by_warps;
+            }
+        });
+        let of_consumers = ctas * self.kernel.hints.num_warps;
+        // One that is released nowhere is as one that warpgroups release.
+        let by_warpgroups = if warpgroups || !warps { of_consumers / 4 } else { 0 };
+        by_warpgroups + if warps { of_consumers } else { 0 }
     }
 
     /// Do the warps that transpose read a channel's slots, do they fill them?
@@ -89,6 +117,16 @@ impl<'c> Lowering<'c, '_> {
         found
     }
 
+    /// Do the consumers hand tiles on through a channel to warps that store?
+    fn is_staged(&self, channel: Value) -> bool {
+        let mut found = false;
+        self.kernel.walk(self.kernel.body, &mut |op| {
+            let data = &self.kernel.ops[op];
+            found |= data.opcode == Opcode::ChannelStage && data.operands[1] == channel;
+        });
+        found
+    }
+
     /// Do the consumers fill a channel's slots themselves?
     fn is_stored_to(&self, channel: Value) -> bool {
         let mut found = false;
@@ -103,35 +141,102 @@ impl<'c> Lowering<'c, '_> {
     pub fn channel_store(&mut self, op: Op) -> Result {
         let o = self.kernel.ops[op].operands.clone();
         let ring = self.ring(o[0]);
-        let layout = self.layout(o[3]).expect("a tile");
-        let (slot_layout, held) = (&self.kernel.layouts[ring.layout], &self.kernel.layouts[layout]);
-        let bits = ring.elem.bits();
-        let by_matrices =
-            [false, true].into_iter().filter(|_| self.target.features.stmatrix && bits == 16).find_map(|t| {
-                Some((matrix_access(slot_layout, held, bits, t).filter(|m| m.matrices() == 4)?, t))
-            });
-        match by_matrices {
-            Some((matrices, transposed)) => {
-                let slot = self.slot(o[0], o[2]);
-                let words = self.words(o[3]);
-                let bytes = bits / 8;
-                let thread = self.offset_part(&matrices.address, bytes);
-                for (i, registers) in matrices.instructions().enumerate() {
-                    let at = matrices.address.flat(i as u64) as u32 * bytes;
-                    let ptr = self.shared_address(slot, thread, at, &matrices.address, bytes);
-                    let word = |m: usize| words[registers[m * 2] as usize / 2];
-                    let address = self.pointer_word(ptr);
-                    nvvm::stmatrix(&self.e, address, [word(0), word(1), word(2), word(3)], transposed);
-                }
-            }
-            None => self.store_in_slot(op, o[0], o[2], o[3])?,
+        let slot = self.slot(o[0], o[2]);
+        let lies = self.kernel.layouts[ring.layout].clone();
+        self.write_tile(op, slot, &lies, ring.elem.bits(), o[3])?;
+        let full = self.channel_barrier(o[1], o[2], false);
+        self.arrive_by_warps(full);
+        Ok(())
+    }
+
+    /// Writes a tile into a buffer that lies like this: by matrices where its elements have 16 bits, else by the widest stores.
+    fn write_tile(&mut self, op: Op, buffer: V<'c>, lies: &LinearLayout, bits: u32, tile: Value) -> Result {
+        let held = &self.kernel.layouts[self.layout(tile).expect("a tile")];
+        let by_matrices = [false, true]
+            .into_iter()
+            .filter(|_| self.target.features.stmatrix && bits == 16)
+            .find_map(|t| Some((matrix_access(lies, held, bits, t).filter(|m| m.matrices() == 4)?, t)));
+        let Some((matrices, transposed)) = by_matrices else {
+            return self.store_at(op, buffer, lies, bits / 8, tile);
+        };
+        let words = self.words(tile);
+        let bytes = bits / 8;
+        let thread = self.offset_part(&matrices.address, bytes);
+        let thread = self.own_part(thread);
+        for (i, registers) in matrices.instructions().enumerate() {
+            let at = matrices.address.flat(i as u64) as u32 * bytes;
+            let ptr = self.shared_address(buffer, thread, at, &matrices.address, bytes);
+            let word = |m: usize| words[registers[m * 2] as usize / 2];
+            let address = self.pointer_word(ptr);
+            nvvm::stmatrix(&self.e, address, [word(0), word(1), word(2), word(3)], transposed);
         }
-        // What threads wrote is for the tensor cores to read.
+        Ok(())
+    }
+
+    /// Says for this warp that a slot is full: what its threads wrote is for the tensor cores, or for copies, to read.
+    fn arrive_by_warps(&mut self, full: V<'c>) {
         nvvm::proxy_fence(&self.e);
         nvvm::warp_barrier(&self.e);
         let first = self.e.icmp(IntCmp::Eq, self.thread.lane, self.e.i32(0));
-        let full = self.channel_barrier(o[1], o[2], false);
         nvvm::mbarrier_arrive(&self.e, full, first);
+    }
+
+    /// Lowers a tile's way to the warps that store: each warpgroup waits for its slot, each warp writes what it holds, and says so.
+    pub fn channel_stage(&mut self, op: Op) -> Result {
+        let o = self.kernel.ops[op].operands.clone();
+        let ring = self.ring(o[0]);
+        let own = self.warpgroup();
+        let empty = self.barrier_of(o[1], own, true);
+        let phase = self.scalar(o[2]);
+        nvvm::mbarrier_wait(&self.e, empty, self.e.xor(phase, self.e.i32(1)));
+        // The slots follow each other as the rows do.
+        let slot = &self.kernel.layouts[ring.layout];
+        let whole = TileDims::new(&[ring.shape.dims()[0] * ring.slots, ring.shape.dims()[1]]);
+        let inside = slot.columns(Space::Offset).iter().map(|&c| whole.pack(&slot.dims().unpack(c)));
+        let slots = (0..ring.slots.ilog2()).map(|bit| whole.pack(&[ring.shape.dims()[0] << bit, 0]));
+        let columns: Vec<u64> = inside.chain(slots).collect();
+        let lies = LinearLayout::new(&whole.shape(), &[(Space::Offset, &columns)]);
+        let base = self.e.const_byte_offset(self.shared, self.shared_offset(o[0]) as i32);
+        self.write_tile(op, base, &lies, ring.elem.bits(), o[3])?;
+        let full = self.barrier_of(o[1], own, false);
+        self.arrive_by_warps(full);
+        Ok(())
+    }
+
+    /// Lowers the store of a warpgroup's rows from its slot. One thread does it.
+    pub fn staged_store(&mut self, op: Op, add: bool) -> Result {
+        let o = self.kernel.ops[op].operands.clone();
+        let n = o.len();
+        let copy = tensor_copy::of_op(self.kernel, op)
+            .ok_or_else(|| self.error(op, "the view is not one that tensor copies can take"))?;
+        let (ring_value, channel) = (o[n - 3], o[n - 2]);
+        let ring = self.ring(ring_value);
+        let Opcode::StagedStore { axes, .. } = &self.kernel.ops[op].opcode else {
+            unreachable!("dispatched in `op`")
+        };
+        let row_axis = axes[0] as usize;
+        let own = self.storing_for();
+        let full = self.barrier_of(channel, own, false);
+        let phase = self.scalar(o[n - 1]);
+        let mut starts: Vec<V<'c>> = o[1..n - 3].iter().map(|&v| self.coordinate(v)).collect();
+        let rows = ring.shape.dims()[0];
+        starts[row_axis] = self.e.add(starts[row_axis], self.e.mul(own, self.e.i32(rows.into())));
+        let size = slot_bytes(ring.shape.num_elements(), ring.elem.bits());
+        let slot = self
+            .e
+            .add(self.shared_word(self.shared_offset(ring_value)), self.e.mul(own, self.e.i32(size.into())));
+        let map = self.tensor_map(&copy);
+        nvvm::mbarrier_wait(&self.e, full, phase);
+        for part in &copy.boxes {
+            let at = self.box_start(&copy, part, &starts);
+            let src = self.e.add(slot, self.e.i32(part.byte_offset.into()));
+            nvvm::tensor_store(&self.e, src, map, &at, add);
+        }
+        nvvm::bulk_commit(&self.e);
+        nvvm::bulk_wait_read(&self.e, 0);
+        let empty = self.barrier_of(channel, own, true);
+        let always = self.e.bool(true);
+        nvvm::mbarrier_arrive(&self.e, empty, always);
         Ok(())
     }
 
@@ -147,10 +252,15 @@ impl<'c> Lowering<'c, '_> {
 
     /// The barrier of a slot: *full*, or *empty*.
     pub fn channel_barrier(&mut self, channel: Value, slot: Value, empty: bool) -> V<'c> {
+        let slot = self.scalar(slot);
+        self.barrier_of(channel, slot, empty)
+    }
+
+    /// The same of a slot that is known by its number.
+    fn barrier_of(&self, channel: Value, slot: V<'c>, empty: bool) -> V<'c> {
         let slots = self.kernel.ty(channel).as_channel().expect("verified").slots;
         let first = self.shared_offset(channel) + if empty { slots * BARRIER_BYTES } else { 0 };
         let base = self.shared_word(first);
-        let slot = self.scalar(slot);
         self.e.add(base, self.e.shl(slot, BARRIER_BYTES.trailing_zeros()))
     }
 
@@ -177,11 +287,17 @@ impl<'c> Lowering<'c, '_> {
         Ok(())
     }
 
-    /// Lowers a release: one thread arrives for its warpgroup, which has waited for its dots together.
-    pub fn channel_release(&mut self, op: Op) -> Result {
+    /// Lowers a release: one thread arrives for its warpgroup, which has waited for its dots together, or one for its warp, when all of them have read.
+    pub fn channel_release(&mut self, op: Op, by_warps: bool) -> Result {
         let o = self.kernel.ops[op].operands.clone();
         let empty = self.channel_barrier(o[0], o[1], true);
         let wanted = self.scalar(o[2]);
+        if by_warps {
+            nvvm::warp_barrier(&self.e);
+            let first = self.e.icmp(IntCmp::Eq, self.thread.lane, self.e.i32(0));
+            nvvm::mbarrier_arrive(&self.e, empty, self.e.and(wanted, first));
+            return Ok(());
+        }
         let ctas = self.kernel.ty(o[0]).as_channel().expect("verified").ctas;
         if ctas == 1 {
             let first = self.first_of_warpgroup();

@@ -78,6 +78,11 @@ impl<'c> Lowering<'c, '_> {
         self.linear(&scaled(Space::Lane), &scaled(Space::Warp))
     }
 
+    /// The thread's part of addresses that differ in some of its bits. Where sums fill the registers, each of these is made where it is needed, as of descriptors.
+    pub fn own_part(&self, thread: V<'c>) -> V<'c> {
+        if self.stages_operands() { nvvm::made_here(&self.e, thread) } else { thread }
+    }
+
     /// `base + (thread ⊕ register)`, with the bits of `register` (a byte offset) that no thread touches as an immediate.
     pub fn shared_address(
         &self,
@@ -170,18 +175,32 @@ impl<'c> Lowering<'c, '_> {
     pub fn store_in_slot(&mut self, op: Op, ring_value: Value, slot: Value, tile: Value) -> Result {
         let ring = self.ring(ring_value);
         let slot = self.slot(ring_value, slot);
+        let bytes = ring.elem.size_of().expect("verified: whole bytes") as u32;
+        let lies = self.kernel.layouts[ring.layout].clone();
+        self.store_at(op, slot, &lies, bytes, tile)
+    }
+
+    /// Stores a tile into a buffer that lies like this, by the widest stores.
+    pub fn store_at(
+        &mut self,
+        op: Op,
+        buffer: V<'c>,
+        lies: &LinearLayout,
+        bytes: u32,
+        tile: Value,
+    ) -> Result {
         let regs = self.regs(tile);
         let layout = self.layout(tile).expect("a tile");
-        let bytes = ring.elem.size_of().expect("verified: whole bytes") as u32;
         let distributed = self.kernel.layouts[layout].clone();
-        let offsets = access_offsets(&self.kernel.layouts[ring.layout], &distributed)
+        let offsets = access_offsets(lies, &distributed)
             .ok_or_else(|| self.error(op, "the tile does not fit the buffer"))?;
         let vectors = vector_access(&offsets, 0, 16 / bytes);
         let thread = self.offset_part(&offsets, bytes);
+        let thread = self.own_part(thread);
         let store = |s: &mut Self| {
             for vector in vectors.vectors() {
                 let at = offsets.flat(vector[0].into()) as u32 * bytes;
-                let ptr = s.shared_address(slot, thread, at, &offsets, bytes);
+                let ptr = s.shared_address(buffer, thread, at, &offsets, bytes);
                 let values: Vec<V<'c>> = vector.iter().map(|&r| regs[r as usize]).collect();
                 s.store_shared(ptr, &values, bytes);
             }

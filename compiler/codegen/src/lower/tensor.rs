@@ -12,7 +12,7 @@ use super::{Lowering, Result, nvvm};
 
 impl<'c> Lowering<'c, '_> {
     /// The address of a copy's tensor map: the signature has one for every copy.
-    fn tensor_map(&self, copy: &tensor_copy::TensorCopy) -> V<'c> {
+    pub fn tensor_map(&self, copy: &tensor_copy::TensorCopy) -> V<'c> {
         let of_copy = self.maps.iter().find(|(key, _)| *key == (copy.param, copy.map));
         of_copy.expect("the signature has a map for every copy").1
     }
@@ -37,20 +37,27 @@ impl<'c> Lowering<'c, '_> {
         }
         let map = self.tensor_map(&copy);
         for part in &copy.boxes {
-            let at: Vec<V<'c>> = copy
-                .map
-                .order()
-                .iter()
-                .map(|&axis| self.e.add(starts[axis as usize], self.e.i32(part.start[axis as usize].into())))
-                .collect();
+            let at = self.box_start(&copy, part, &starts);
             let dst = self.e.add(slot, self.e.i32(part.byte_offset.into()));
             nvvm::tensor_load(&self.e, dst, map, &at, barrier, ctas, cache);
         }
         Ok(())
     }
 
+    /// Where in the view a box begins, along the map's axes.
+    pub fn box_start(
+        &self,
+        copy: &tensor_copy::TensorCopy,
+        part: &tensor_copy::TensorBox,
+        starts: &[V<'c>],
+    ) -> Vec<V<'c>> {
+        let along =
+            |&axis: &u8| self.e.add(starts[axis as usize], self.e.i32(part.start[axis as usize].into()));
+        copy.map.order().iter().map(along).collect()
+    }
+
     /// An offset into a view as tensor copies take it: 32 bits. What lies beyond is outside of every view, and must stay there.
-    fn coordinate(&mut self, offset: Value) -> V<'c> {
+    pub fn coordinate(&mut self, offset: Value) -> V<'c> {
         let elem = self.elem(offset);
         let v = self.scalar(offset);
         if elem.bits() <= 32 {

@@ -1,7 +1,7 @@
 //! Warp specialisation: which warps run which region, and how groups of consumers take turns.
 //!
 //! Consumers come first, so that a thread's place in a layout is what it is without specialisation; the producer is the last warpgroup, of which one
-//! thread works, and the last warps where something is to be transposed. Registers are handed over by warpgroups: the producer gives most of its own to the consumers.
+//! thread works, and the last warps where something is to be transposed, or a thread of each of the next ones where stores have warps of their own. Registers are handed over by warpgroups: the producer gives most of its own to the consumers.
 //!
 //! Barriers of the hardware (16 a CTA): 0 all threads; 1 and 2 the groups of consumers; 3 and 4 their turns; from 8 on the warpgroups.
 
@@ -38,7 +38,7 @@ impl<'c> Lowering<'c, '_> {
         let handed_over = match (groups.registers, self.kernel.hints.min_ctas) {
             // A single warpgroup has as many as a thread can have.
             (Some(budget), _) => (warpgroups > 1).then_some((budget.producer, budget.consumer)),
-            (None, None | Some(1)) => registers(warpgroups, regions.len() > 2),
+            (None, None | Some(1)) => registers(warpgroups, regions.len() > 2 && !self.has_storing_warps()),
             (None, Some(_)) => None,
         };
         self.init_channels();
@@ -62,7 +62,18 @@ impl<'c> Lowering<'c, '_> {
             });
         });
         outcome?;
-        if let Some(&turns) = regions.get(2) {
+        let stores = self.has_storing_warps();
+        if let Some(&stores) = regions.get(2).filter(|_| stores) {
+            // The warps behind the one that copies: one for each warpgroup of consumers.
+            let own = self.e.sub(self.thread.cta_warp, self.e.i32(i64::from(consumer_warps) + 1));
+            let is_storing = self.e.icmp(IntCmp::Ult, own, self.e.i32(warpgroups.into()));
+            let mut outcome = Ok(());
+            self.guarded(is_storing, |s| {
+                let elected = nvvm::elect(&s.e);
+                s.guarded(elected, |s| outcome = s.block(stores));
+            });
+            outcome?;
+        } else if let Some(&turns) = regions.get(2) {
             let first = self.e.i32(i64::from(consumer_warps + 4 - TURNING_WARPS));
             let is_turner = self.e.icmp(IntCmp::Uge, self.thread.cta_warp, first);
             let mut outcome = Ok(());
@@ -153,6 +164,20 @@ impl<'c> Lowering<'c, '_> {
     /// Which warpgroup of consumers this is, over all groups.
     pub fn warpgroup(&self) -> V<'c> {
         self.e.shr(self.thread.cta_warp, 2)
+    }
+
+    /// Do warps of their own store what consumers have computed?
+    fn has_storing_warps(&self) -> bool {
+        let mut found = false;
+        self.kernel.walk(self.kernel.body, &mut |op| {
+            found |= matches!(self.kernel.ops[op].opcode, Opcode::StagedStore { .. });
+        });
+        found
+    }
+
+    /// For which warpgroup of consumers does this warp store?
+    pub fn storing_for(&self) -> V<'c> {
+        self.e.sub(self.thread.cta_warp, self.e.i32(i64::from(self.consumer_warps()) + 1))
     }
 
     /// The threads of a warpgroup meet.

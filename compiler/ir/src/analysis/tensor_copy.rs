@@ -2,7 +2,7 @@
 //!
 //! The engine moves a box of a tensor, which a *tensor map* describes, between global memory and a buffer, 16-byte chunks permuted so that tensor cores read
 //! rows and columns without bank conflicts. A tile may take several boxes: a box is no wider than a swizzle's span (128 bytes at most) along its
-//! fastest axis, and 256 elements along any.
+//! fastest axis, and 256 elements along any. A tile of one row, for threads to read, lies as it is.
 //!
 //! Legal are tiles of parameters (a map is made by the launch) whose facts promise what the hardware asks for
 //! ([`ParamFacts::tensor_map`](crate::kernel::ParamFacts::tensor_map)), 16-byte aligned.
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::artifact::{TENSOR_MAP_RANK, TensorMapSpec, TensorSwizzle};
 use crate::kernel::{Kernel, Op, Value, ValueDef};
-use crate::layout::{LinearLayout, SwizzleMode, TileDims, tma_swizzled};
+use crate::layout::{LinearLayout, Space, SwizzleMode, TileDims, tma_swizzled};
 use crate::op::Opcode;
 use crate::types::{Shape, SharedType};
 
@@ -29,8 +29,8 @@ pub struct TensorTile {
     pub order: SmallVec<[usize; 4]>,
     /// The view's axes along which the tile has several elements, in ascending order: the dimensions of a buffer for it.
     pub axes: SmallVec<[usize; 4]>,
-    /// The widest swizzle that the tile's rows fill.
-    pub swizzle: SwizzleMode,
+    /// The widest swizzle that the tile's rows fill; `None`: it is one row, whose elements follow each other.
+    pub swizzle: Option<SwizzleMode>,
 }
 
 /// A box of a tile.
@@ -73,8 +73,12 @@ pub fn tensor_tile(kernel: &Kernel, view: Value, shape: Shape) -> Option<TensorT
     let others = (0..rank).rev().filter(|&a| a != unit);
     let order: SmallVec<[usize; 4]> = std::iter::once(unit).chain(others).collect();
     let row = shape.dims()[unit] * bytes;
-    let swizzle = SwizzleMode::WIDEST_FIRST.into_iter().find(|mode| mode.bytes() <= row)?;
-    let axes = (0..rank).filter(|&a| shape.dims()[a] > 1).collect();
+    let axes: SmallVec<[usize; 4]> = (0..rank).filter(|&a| shape.dims()[a] > 1).collect();
+    let swizzle = if axes[..] == [unit] {
+        None
+    } else {
+        Some(SwizzleMode::WIDEST_FIRST.into_iter().find(|mode| mode.bytes() <= row)?)
+    };
     Some(TensorTile { param, order, axes, swizzle })
 }
 
@@ -86,9 +90,14 @@ impl TensorTile {
 
     /// The layout of a slot of this shape.
     pub fn slot_layout(&self, slot: Shape, elem_bits: u32) -> Option<LinearLayout> {
+        let Some(swizzle) = self.swizzle else {
+            let bits = slot.dims().first()?.ilog2();
+            let columns: Vec<u64> = (0..bits).map(|bit| 1 << bit).collect();
+            return Some(LinearLayout::new(slot.dims(), &[(Space::Offset, &columns)]));
+        };
         let place = |axis: usize| self.axes.iter().position(|&a| a == axis);
         let order: SmallVec<[usize; 4]> = self.order.iter().filter_map(|&a| place(a)).collect();
-        tma_swizzled(slot.dims(), elem_bits, &order, self.swizzle)
+        tma_swizzled(slot.dims(), elem_bits, &order, swizzle)
     }
 
     /// The boxes of a tile in a slot of `ring`, whose layout is [`TensorTile::slot_layout`].
@@ -102,16 +111,17 @@ impl TensorTile {
             let whole = self.axes.iter().position(|&a| a == axis).map_or(1, |i| slot[i]);
             if axis == rows { whole / ctas } else { whole }
         };
-        let span = self.swizzle.bytes() / bytes;
+        let span = self.swizzle.map_or(MAX_BOX, |swizzle| swizzle.bytes() / bytes);
         let boxed = |axis: usize| extent(axis).min(if axis == self.order[0] { span } else { MAX_BOX });
         let order: Vec<u8> = self.order.iter().map(|&a| a as u8).collect();
         let box_dims: Vec<u16> = self.order.iter().map(|&a| boxed(a) as u16).collect();
         let mut map = TensorMapSpec::new(&order, &box_dims);
         map.store = store;
         map.swizzle = match self.swizzle {
-            SwizzleMode::B32 => TensorSwizzle::B32,
-            SwizzleMode::B64 => TensorSwizzle::B64,
-            SwizzleMode::B128 => TensorSwizzle::B128,
+            None => TensorSwizzle::None,
+            Some(SwizzleMode::B32) => TensorSwizzle::B32,
+            Some(SwizzleMode::B64) => TensorSwizzle::B64,
+            Some(SwizzleMode::B128) => TensorSwizzle::B128,
         };
         let rank = self.order.len();
         let mut starts = vec![SmallVec::<[u32; 4]>::from_elem(0, rank)];
@@ -159,6 +169,9 @@ pub fn of_op(kernel: &Kernel, op: Op) -> Option<TensorCopy> {
         }
         Opcode::TensorStore { axes, .. } => {
             (*operands.last()?, axes.iter().map(|&a| a as usize).collect(), true, 1)
+        }
+        Opcode::StagedStore { axes, .. } => {
+            (operands[operands.len() - 3], axes.iter().map(|&a| a as usize).collect(), true, 1)
         }
         _ => return None,
     };

@@ -315,13 +315,18 @@ impl<'s> Parser<'s> {
             "channel_alloc" => Opcode::ChannelAlloc,
             "channel_acquire" => Opcode::ChannelAcquire { bytes: self.required(a, "bytes")? },
             "channel_wait" => Opcode::ChannelWait,
-            "channel_release" => Opcode::ChannelRelease,
+            "channel_release" => Opcode::ChannelRelease { by_warps: self.flag(a, "by_warps")? },
             "shared_turn" => Opcode::SharedTurn,
             "channel_store" => Opcode::ChannelStore,
             "tensor_load" => Opcode::TensorLoad {
                 cache: self.named(a, "cache", CacheHint::from_name)?,
                 axes: self.numbers(a, "axes")?.unwrap_or_default().into(),
                 multicast: self.flag(a, "multicast")?,
+            },
+            "channel_stage" => Opcode::ChannelStage,
+            "staged_store" => Opcode::StagedStore {
+                axes: self.numbers(a, "axes")?.unwrap_or_default().into(),
+                add: self.flag(a, "add")?,
             },
             "tensor_store" => Opcode::TensorStore {
                 axes: self.numbers(a, "axes")?.unwrap_or_default().into(),

@@ -222,7 +222,7 @@ impl Printer<'_> {
             Opcode::ChannelAcquire { .. } | Opcode::ChannelWait if n == 3 => {
                 format!("{}{}", one(0), group(1..3))
             }
-            Opcode::ChannelRelease if n == 3 => format!("{}{}, {}", one(0), group(1..2), one(2)),
+            Opcode::ChannelRelease { .. } if n == 3 => format!("{}{}, {}", one(0), group(1..2), one(2)),
             Opcode::TensorLoad { .. } if n > 4 => format!(
                 "{}{}, {}{}, {}",
                 one(0),
@@ -236,6 +236,10 @@ impl Printer<'_> {
             }
             Opcode::TensorStore { .. } if n > 3 => {
                 format!("{}{}, {}, {}", one(0), group(1..n - 2), one(n - 2), one(n - 1))
+            }
+            Opcode::ChannelStage if n == 4 => format!("{}, {}{}, {}", one(0), one(1), group(2..3), one(3)),
+            Opcode::StagedStore { .. } if n > 4 => {
+                format!("{}{}, {}, {}{}", one(0), group(1..n - 3), one(n - 3), one(n - 2), group(n - 1..n))
             }
             Opcode::AsyncDot { .. } if n == 5 => {
                 format!("{}{}, {}{}, {}", one(0), group(1..2), one(2), group(3..4), one(4))
@@ -480,10 +484,13 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
         Opcode::WarpGroups(None) => list.value("registers", "auto"),
         Opcode::WarpGroups(registers) => list.budget(*registers),
         Opcode::ChannelAcquire { bytes } => list.value("bytes", bytes),
+        Opcode::ChannelRelease { by_warps } => list.flag("by_warps", *by_warps),
         Opcode::TensorLoad { cache, axes, multicast } => {
             list.named("cache", *cache, CacheHint::name).list("axes", axes).flag("multicast", *multicast)
         }
-        Opcode::TensorStore { axes, add } => list.list("axes", axes).flag("add", *add),
+        Opcode::TensorStore { axes, add } | Opcode::StagedStore { axes, add } => {
+            list.list("axes", axes).flag("add", *add)
+        }
         Opcode::AsyncDot { transpose_a, transpose_b, precision } => list
             .flag("transpose_a", *transpose_a)
             .flag("transpose_b", *transpose_b)

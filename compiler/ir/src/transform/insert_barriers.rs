@@ -122,13 +122,16 @@ impl Global {
             Opcode::AtomicRmw { order, .. } | Opcode::AtomicCas { order, .. } => order,
             _ => MemOrder::Relaxed,
         };
-        let shared =
-            matches!(data.opcode, Opcode::SharedLoad { .. } | Opcode::SharedStore | Opcode::ChannelStore);
+        let shared = matches!(
+            data.opcode,
+            Opcode::SharedLoad { .. } | Opcode::SharedStore | Opcode::ChannelStore | Opcode::ChannelStage
+        );
         let copy = matches!(
             data.opcode,
             Opcode::AsyncCopyView { .. }
                 | Opcode::AsyncCopyPtr { .. }
                 | Opcode::TensorStore { .. }
+                | Opcode::StagedStore { .. }
                 | Opcode::AsyncDot { .. }
         );
         Global {

@@ -89,8 +89,12 @@ fn buffers_of_stores(kernel: &Kernel) -> HashMap<Op, Op> {
     let mut found: Vec<Op> = Vec::new();
     kernel.walk(kernel.body, &mut |op| {
         let data = &kernel.ops[op];
-        if let Opcode::TensorStore { .. } = data.opcode
-            && let Some(alloc) = data.operands.last().and_then(|&ring| kernel.def_op(ring))
+        let ring = match data.opcode {
+            Opcode::TensorStore { .. } => data.operands.last(),
+            Opcode::ChannelStage => data.operands.first(),
+            _ => None,
+        };
+        if let Some(alloc) = ring.and_then(|&ring| kernel.def_op(ring))
             && !found.contains(&alloc)
         {
             found.push(alloc);

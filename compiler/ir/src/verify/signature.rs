@@ -180,7 +180,7 @@ fn check_counts(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Check {
         Opcode::AsyncCommit | Opcode::AsyncWait(_) | Opcode::Barrier => (0..=0, 0),
         Opcode::WarpSpecialize(_) | Opcode::TurnWait | Opcode::TurnPass => (0..=0, 0),
         Opcode::GroupIndex | Opcode::CtaRank | Opcode::ChannelAlloc => (0..=0, 1),
-        Opcode::ChannelAcquire { .. } | Opcode::ChannelWait | Opcode::ChannelRelease => (3..=3, 0),
+        Opcode::ChannelAcquire { .. } | Opcode::ChannelWait | Opcode::ChannelRelease { .. } => (3..=3, 0),
         Opcode::SharedTurn => (5..=5, 0),
         Opcode::ChannelStore => (4..=4, 0),
         Opcode::Channel => (0..=0, r.max(2)),
@@ -191,6 +191,8 @@ fn check_counts(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Check {
         Opcode::SlotCommit | Opcode::SlotRelease => (1..=1, 0),
         Opcode::TensorLoad { .. } => (5..=4 + MAX_RANK, 0),
         Opcode::TensorStore { .. } => (4..=3 + MAX_RANK, 0),
+        Opcode::ChannelStage => (4..=4, 0),
+        Opcode::StagedStore { .. } => (5..=4 + MAX_RANK, 0),
         Opcode::AsyncDot { .. } => (4..=5, 1),
         // What it only holds is held beside something that it waits for.
         Opcode::AsyncDotWait(_) => (0..=usize::MAX, r.clamp(o.min(1), o)),

@@ -26,8 +26,9 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             scalar_of(o[1], Elem::I32, "the slot")?;
             scalar_of(o[2], Elem::I32, "the phase")
         }
-        Opcode::ChannelRelease => {
-            channel(o[0], "the first operand")?;
+        Opcode::ChannelRelease { by_warps } => {
+            let barriers = channel(o[0], "the first operand")?;
+            ensure!(!by_warps || barriers.ctas == 1, "warps release slots of their own CTA");
             scalar_of(o[1], Elem::I32, "the slot")?;
             scalar_of(o[2], Elem::I1, "the predicate")
         }
@@ -80,6 +81,36 @@ pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
             let buffer = super::memory::shared(buffer[0], "the last operand")?;
             let fits = buffer.elem == v.elem && buffer.shape.rank() == 2;
             ensure!(fits, "`{value}` does not go through buffers of {} {}", buffer.shape, buffer.elem);
+            Ok(())
+        }
+        Opcode::ChannelStage => {
+            let buffer = super::memory::shared(o[0], "the first operand")?;
+            let barriers = channel(o[1], "the second operand")?;
+            scalar_of(o[2], Elem::I32, "the phase")?;
+            let staged = tile(o[3], "the value")?;
+            let (whole, part) = (staged.shape.dims(), buffer.shape.dims());
+            let divides = whole.len() == 2
+                && part.len() == 2
+                && whole[0] == part[0] * buffer.slots
+                && whole[1] == part[1];
+            let fits = o[3].value_elem() == Some(buffer.elem) && divides;
+            ensure!(fits, "the slots of `{}` do not hold the rows of `{}`", o[0], o[3]);
+            let alike = barriers.slots == buffer.slots && barriers.ctas == 1;
+            ensure!(alike, "`{}` and `{}` differ in slots", o[0], o[1]);
+            Ok(())
+        }
+        Opcode::StagedStore { axes, add } => {
+            let rank = o.len() - 4;
+            let v = check_offsets(o[0], &o[1..1 + rank])?;
+            ensure!(v.mutable, "`{}` cannot be stored to", o[0]);
+            let buffer = super::memory::shared(o[1 + rank], "the buffer")?;
+            let barriers = channel(o[2 + rank], "the channel")?;
+            scalar_of(o[3 + rank], Elem::I32, "the phase")?;
+            let fits = buffer.elem == v.elem && buffer.shape.rank() == 2 && ascend(axes, v, 2);
+            ensure!(fits, "a slot of `{}` holds no rows of `{}`", o[1 + rank], o[0]);
+            ensure!(!add || v.elem == Elem::F32, "tiles of f32 are added to views, not of {}", v.elem);
+            let alike = barriers.slots == buffer.slots && barriers.ctas == 1;
+            ensure!(alike, "`{}` and `{}` differ in slots", o[1 + rank], o[2 + rank]);
             Ok(())
         }
         Opcode::AsyncDot { transpose_a, transpose_b, precision } => {

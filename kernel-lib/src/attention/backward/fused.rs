@@ -6,8 +6,10 @@
 //! ([`reduce_add`](ViewMut::reduce_add)), in whatever order programs come to it; so the last digits of dQ may differ from run to run. What adds nothing atomically is in
 //! [`hopper`](mod@super::hopper).
 //!
-//! The sums lie as the products come out: for each block of queries a matrix `[head_dim, block_q]`. One kernel before clears them, beside what [`kernel`](mod@super::kernel) does there anyway, and one
-//! behind turns, scales and rounds them.
+//! The sums lie as the products come out: for each block of queries a matrix `[head_dim, block_q]`, whose elements are in the order in which threads have them (see [`as_added`]). One kernel before clears
+//! them, beside what [`kernel`](mod@super::kernel) does there anyway, and one behind turns, scales and rounds them.
+//!
+//! Queries are loaded once for two products, the next scores and this step's dK: the loop carries them.
 //!
 //! The next scores, and the last part of dQ, are computed in the same step as dV and dK: then the tensor cores have a run of products, under which the other warpgroup computes weights.
 
@@ -40,6 +42,29 @@ pub fn attention_backward_prepare_fused<T: Float>(
     sums.store([id, constant(0), constant(0)], zeros([1, head_dim, block_q]));
 }
 
+/// A part of the sums, `[head_dim, block_q]`, in the order in which it is added.
+///
+/// A thread has two neighbours of a row of a product, and the same of the row 8 below. Next to each other, these four are one access to shared memory; and threads that access it together have four rows
+/// of 128 bytes and two halves of each, which is what a swizzle spreads over all banks.
+fn as_added(part: Tile<f32>, [head_dim, block_q]: [usize; 2]) -> Tile<f32> {
+    let (halves, groups) = halves_of(block_q);
+    let split = part.reshape([head_dim / 16, 2, 4, 2, halves, groups, 4, 2]);
+    split.permute([0, 2, 6, 4, 3, 5, 1, 7]).reshape([head_dim, block_q])
+}
+
+/// What [`as_added`] was made of.
+fn as_computed(sum: Tile<f32>, [head_dim, block_q]: [usize; 2]) -> Tile<f32> {
+    let (halves, groups) = halves_of(block_q);
+    let split = sum.reshape([head_dim / 16, 4, 4, halves, 2, groups, 2, 2]);
+    split.permute([0, 6, 1, 4, 3, 5, 2, 7]).reshape([head_dim, block_q])
+}
+
+/// Groups of 8 columns are two halves of 128 bytes, as far as there are so many.
+fn halves_of(block_q: usize) -> (usize, usize) {
+    let groups = (block_q / 8).min(4);
+    (block_q / 8 / groups, groups)
+}
+
 /// What a step hands to the next one.
 #[derive(Clone, Copy, Carry)]
 struct Steps<T: Float> {
@@ -51,6 +76,10 @@ struct Steps<T: Float> {
     scores: Tile<f32>,
     /// The gradients of the last step's.
     of_scores: Tile<T>,
+    /// The next step's queries, `[queries, head_dim]`.
+    queries: Tile<T>,
+    /// The first of them.
+    query: Scalar<i32>,
 }
 
 /// The gradients of keys and values, and a part of that of the queries.
@@ -102,6 +131,7 @@ pub fn attention_backward_fused<T: Float + DotInto<f32>>(
     let add_to = |step: Scalar<i32>, part: Tile<f32>| {
         let (head, tile) = place(max(step, 0));
         let block = (batch * heads + head) * tiles + tile;
+        let part = as_added(part, [head_dim, block_q]);
         sums.reduce_add([block, constant(0), constant(0)], part.reshape([1, head_dim, block_q]));
     };
 
@@ -112,11 +142,14 @@ pub fn attention_backward_fused<T: Float + DotInto<f32>>(
         .reshape([block_kv, value_dim]);
     let no_scores = zeros::<f32>([block_kv, block_q]);
     let no_part = zeros::<f32>([head_dim, block_q]);
+    let first = queries_of(kv_head * group, from);
     let mut carried = Steps::<T> {
         d_k: zeros([block_kv, head_dim]),
         d_v: zeros([block_kv, value_dim]),
-        scores: dot_acc(ks, queries_of(kv_head * group, from).trans(), no_scores),
+        scores: dot_acc(ks, first.trans(), no_scores),
         of_scores: zeros([block_kv, block_q]),
+        queries: first,
+        query: from * block_q,
     };
     for step in range(0, steps) {
         let (head, tile) = place(step);
@@ -127,7 +160,7 @@ pub fn attention_backward_fused<T: Float + DotInto<f32>>(
         let of_query =
             |x: View<f32, 3>| x.load([batch, head, query], [1, 1, block_q]).reshape([block_q]).expand(0);
         let scores = if hidden {
-            let visible = (since - query).expand(1).le(arange(0, block_q).expand(0));
+            let visible = (since - carried.query).expand(1).le(arange(0, block_q).expand(0));
             select(visible, carried.scores, f64::NEG_INFINITY)
         } else {
             carried.scores
@@ -135,13 +168,17 @@ pub fn attention_backward_fused<T: Float + DotInto<f32>>(
         let weights = fma(scores, c, of_query(exponents)).exp2_ftz();
         let of_scores = (weights * (of_weights - of_query(delta))).cast::<T>();
         let d_v = dot_acc(weights.cast::<T>(), d_outs, carried.d_v);
-        let d_k = dot_acc(of_scores, queries_of(head, tile), carried.d_k);
+        let d_k = dot_acc(of_scores, carried.queries, carried.d_k);
         let part = dot_acc(ks.trans(), carried.of_scores, no_part);
         let (next_head, next_tile) = place(step + 1);
-        let scores = dot_acc(ks, queries_of(next_head, next_tile).trans(), no_scores);
+        let queries = queries_of(next_head, next_tile);
+        let scores = dot_acc(ks, queries.trans(), no_scores);
         // Of the step before; in the first one it is 0.
         add_to(step - 1, part);
-        carried = Steps { d_k, d_v, scores, of_scores };
+        // As `place` says, without a division.
+        let following = carried.query + block_q;
+        let query = select(following.lt(tiles * block_q), following, from * block_q);
+        carried = Steps { d_k, d_v, scores, of_scores, queries, query };
     }
     add_to(steps - 1, dot_acc(ks.trans(), carried.of_scores, no_part));
 
@@ -167,6 +204,7 @@ pub fn attention_backward_finish_fused<T: Float>(
     let id = program_id(0);
     let (block, head, batch) = (id % blocks, id / blocks % heads, id / blocks / heads);
     let sum = sums.load([id, constant(0), constant(0)], [1, head_dim, block_q]).reshape([head_dim, block_q]);
+    let sum = as_computed(sum, [head_dim, block_q]);
     let result = (sum * scale).cast::<T>().trans().reshape([1, block_q, 1, head_dim]);
     d_q.store([batch, block * block_q, head, constant(0)], result);
 }

@@ -30,5 +30,6 @@ pub(super) use warp::{
     permute_bytes, shuffle_first, shuffle_index, shuffle_xor, thread_index_again, trap, vprintf, warp_barrier,
 };
 pub(super) use wgmma::{
-    WgmmaA, WgmmaKind, made_here, stmatrix, wgmma, wgmma_commit, wgmma_fence, wgmma_wait,
+    WgmmaA, WgmmaKind, computed_by_now, made_here, stmatrix, wgmma, wgmma_commit, wgmma_fence, wgmma_wait,
+    zero_here,
 };

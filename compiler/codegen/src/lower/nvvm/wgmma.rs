@@ -1,5 +1,7 @@
 //! Products of a warpgroup (`wgmma`, 9.7.15), and `stmatrix` (9.7.14.5.16).
 
+use std::fmt::Write;
+
 use melior::ir::ValueLike;
 
 use super::memory::MEMORY;
@@ -134,6 +136,27 @@ pub fn wgmma_wait<'c>(e: &Emitter<'c>, n: u32, values: &[V<'c>], held: &[V<'c>])
 /// The same word, of which no pass knows that it is: what is computed from it is computed here.
 pub fn made_here<'c>(e: &Emitter<'c>, word: V<'c>) -> V<'c> {
     e.asm("mov.b32 $0, $1;", "=r,r", &[word], &[e.t.i32], true)[0]
+}
+
+/// Zero, in a register of its own: one that is zero elsewhere, too, would stay where a sum's registers must be.
+pub fn zero_here<'c>(e: &Emitter<'c>) -> V<'c> {
+    e.asm("mov.b32 $0, 0f00000000;", "=r", &[], &[e.t.f32], true)[0]
+}
+
+/// What these words are computed by is done before what comes after. No other order holds ptxas, which moves what it can behind a wait for the tensor cores: so the words are combined, and stored if
+/// more than 32 bits of a word are set.
+pub fn computed_by_now<'c>(e: &Emitter<'c>, words: &[V<'c>], anywhere: V<'c>) {
+    let mut text = String::from("{\n\t.reg .b32 all;\n\t.reg .pred never;\n\tmov.b32 all, $1;");
+    for pair in (2..=words.len()).collect::<Vec<_>>().chunks(2) {
+        let (first, second) = (pair[0], pair[pair.len() - 1]);
+        write!(text, "\n\tlop3.b32 all, all, ${first}, ${second}, 0xfe;").expect("a string takes everything");
+    }
+    text.push_str(
+        "\n\tpopc.b32 all, all;\n\tsetp.gt.u32 never, all, 32;\n\t@never st.shared.b32 [$0], all;\n\t}",
+    );
+    let mut operands = vec![anywhere];
+    operands.extend(words);
+    e.asm(&text, &format!("r{},~{{memory}}", ",r".repeat(words.len())), &operands, &[], true);
 }
 
 /// Stores four 8 × 8 matrices of 16-bit elements; lane `8 m + r` gives the address of row `r` of matrix `m`, or of its transpose.

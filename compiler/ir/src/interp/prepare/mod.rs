@@ -376,11 +376,13 @@ impl Lower<'_> {
             | Opcode::ChannelAlloc
             | Opcode::ChannelAcquire { .. }
             | Opcode::ChannelWait
-            | Opcode::ChannelRelease
+            | Opcode::ChannelRelease { .. }
             | Opcode::SharedTurn
             | Opcode::ChannelStore
             | Opcode::TensorLoad { .. }
             | Opcode::TensorStore { .. }
+            | Opcode::ChannelStage
+            | Opcode::StagedStore { .. }
             | Opcode::AsyncDot { .. }
             | Opcode::AsyncDotWait(_)
             | Opcode::TurnWait

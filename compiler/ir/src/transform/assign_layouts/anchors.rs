@@ -79,20 +79,26 @@ impl Anchors {
             .into_iter()
             .map(|shape| (shape, intern(kernel, layout::wgmma_acc(shape.dims(), &[num_warps / 4, 1]))))
             .collect();
-        let mut tensor_stores = Vec::new();
-        kernel.walk(kernel.body, &mut |op| {
-            if matches!(kernel.ops[op].opcode, Opcode::TensorStore { .. }) {
-                tensor_stores.push(op);
-            }
+        let (mut tensor_stores, mut shared_loads) = (Vec::new(), Vec::new());
+        kernel.walk(kernel.body, &mut |op| match kernel.ops[op].opcode {
+            Opcode::TensorStore { .. } => tensor_stores.push((op, 2)),
+            Opcode::ChannelStage => tensor_stores.push((op, 1)),
+            Opcode::SharedLoad { .. } => shared_loads.push(op),
+            _ => {}
         });
-        for op in tensor_stores {
+        for (op, from_end) in tensor_stores {
             let operands = &kernel.ops[op].operands;
-            let shape = kernel.ty(operands[operands.len() - 2]).shape().expect("verified");
+            let shape = kernel.ty(operands[operands.len() - from_end]).shape().expect("verified");
             let layout = layout::wgmma_acc(shape.dims(), &[num_warps / 4, 1]);
             anchors.memory.insert(op, intern(kernel, layout));
         }
         let mut stages = false;
         kernel.walk(kernel.body, &mut |op| stages |= kernel.ops[op].opcode == Opcode::ChannelStore);
+        for op in shared_loads.into_iter().filter(|_| stages) {
+            if let Some(layout) = spread_vector(kernel, op, &sums) {
+                anchors.memory.insert(op, layout);
+            }
+        }
         for (op, shape, order) in wants {
             // Where warpgroups are to run apart, they must not meet to hand out what one of them has loaded: each thread loads what it needs of rows and columns.
             if let Some(layout) = spread_vector(kernel, op, &sums).filter(|_| stages) {
@@ -203,7 +209,7 @@ impl Anchors {
 
 /// The layout of a loaded row or column in which it is combined with dots' results, without any exchange: shapes aside, it is only spread over them.
 fn spread_vector(kernel: &mut Kernel, op: Op, sums: &HashMap<Shape, LayoutRef>) -> Option<LayoutRef> {
-    if !matches!(kernel.ops[op].opcode, Opcode::ViewLoad { .. }) {
+    if !matches!(kernel.ops[op].opcode, Opcode::ViewLoad { .. } | Opcode::SharedLoad { .. }) {
         return None;
     }
     let loaded = kernel.result(op);

@@ -206,6 +206,18 @@ fn home_of_results(kernel: &mut Kernel, anchors: &Anchors, homes: &Homes, op: Op
     }
 }
 
+/// Has each warpgroup the rows of a matrix that it has of an accumulator, in whatever order?
+pub(super) fn divides_rows(layout: &LinearLayout) -> bool {
+    let warps = layout.columns(Space::Warp);
+    let (inner, outer) = warps.split_at(warps.len().min(2));
+    let rows = |count: u32| (1u64 << count) * u64::from(layout.dims().extent(1));
+    let first = layout.dims().extent(0).ilog2().checked_sub(outer.len() as u32);
+    let Some(first) = first else { return false };
+    let inside = layout.columns(Space::Register).iter().chain(layout.columns(Space::Lane)).chain(inner);
+    outer.iter().enumerate().all(|(bit, &column)| column == rows(first + bit as u32))
+        && inside.fold(0, |all, column| all | column) < rows(first)
+}
+
 /// Does a conversion of 32-bit elements make bytes that a dot wants in other registers of the same thread?
 fn is_named_otherwise(kernel: &Kernel, anchors: &Anchors, op: Op, source: Home) -> bool {
     let (operand, result) = (kernel.ops[op].operands[0], kernel.result(op));

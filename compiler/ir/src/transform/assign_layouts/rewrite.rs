@@ -183,6 +183,13 @@ impl Rewriter<'_> {
                     })
                     .collect();
             }
+            Opcode::ChannelStage => {
+                let &stored = operands.last().expect("verified");
+                let home = self.at_home(stored);
+                let own_rows = Some(home).filter(|&home| infer::divides_rows(&self.kernel.layouts[home]));
+                let layout = own_rows.or(self.anchors.memory.get(&op).copied());
+                return operands.iter().map(|&v| if v == stored { layout } else { None }).collect();
+            }
             Opcode::SharedStore | Opcode::ChannelStore | Opcode::Assert { .. } => {
                 let each: Vec<Value> = operands.to_vec();
                 return each

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::plan::{Channel, Operand, Plan, Turns};
+use super::plan::{CarriedLoad, Channel, Operand, Plan, Turns};
 use super::producer::trips;
 use super::{Made, Place, at, carry_places};
+use crate::builder::Builder;
 use crate::kernel::{Block, Kernel, Op, Value, WarpSpecialize};
-use crate::op::{BinaryOp, CmpOp, Dims, LoopHints, Opcode};
+use crate::op::{BinaryOp, CmpOp, Dims, Literal, LoopHints, Opcode};
 use crate::rewrite::{Mapping, mapped, replace_uses};
-use crate::types::{Elem, Type};
+use crate::types::{Elem, Shape, Type};
 
 /// Registers of a thread that sums and operands of dots under way may take: beside them there must be room for addresses, and for what is computed meanwhile.
 const MOST_IN_FLIGHT: u32 = 208;
@@ -19,7 +20,7 @@ pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
     let body = kernel.body;
     let first = plan.channels[0].at;
     let mut places: Vec<Place> = Vec::new();
-    for _ in 0..plan.rings + 2 * plan.staged.len() {
+    for _ in 0..plan.places() {
         places.push(at(kernel, region, first, Place::start));
     }
     let mut consumer = Consumer {
@@ -27,6 +28,7 @@ pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made) -> Block {
         plan,
         made,
         held: vec![None; plan.channels.len()],
+        late: vec![None; plan.carried.len()],
         waits: Vec::new(),
         other_trips: None,
     };
@@ -68,12 +70,19 @@ struct Flying {
     staged: Vec<(usize, Value)>,
 }
 
+/// What is stored, as a matrix.
+fn as_matrix(b: &mut Builder<'_>, value: Value, shape: Shape) -> Value {
+    if b.kernel.ty(value).shape() == Some(shape) { value } else { b.reshape(value, shape) }
+}
+
 struct Consumer<'a> {
     kernel: &'a mut Kernel,
     plan: &'a Plan,
     made: &'a Made,
     /// The slot of each channel that is being read.
     held: Vec<Option<Value>>,
+    /// The slot of each carried load that the iteration before has handed on.
+    late: Vec<Option<Value>>,
     waits: Vec<Wait>,
     /// Where groups take turns: how many slots the other group uses up between two tiles of this one.
     other_trips: Option<Value>,
@@ -103,7 +112,8 @@ impl Consumer<'_> {
                     b.effect(Opcode::ChannelWait, &[channel, place.slot, place.phase]);
                 });
                 self.held[c] = Some(place.slot);
-                if self.plan.explicit && accumulating.is_none() {
+                let held_on = self.plan.explicit && accumulating.is_none();
+                if held_on || self.plan.carried_by(c).is_some() {
                     places[ring] = at(self.kernel, to, op, |b| place.next(b, self.plan.slots_of(ring)));
                 }
             }
@@ -136,16 +146,47 @@ impl Consumer<'_> {
                 let flight = self.dot(op, to, staged);
                 if accumulating.is_none() {
                     self.follow(op, flight, &mut flying);
-                    flying.last_mut().expect("just started").staged.extend(staged);
+                    let last_reads = self.late_ending(from, position);
+                    let flight = flying.last_mut().expect("just started");
+                    flight.staged.extend(staged);
+                    flight.read.extend(last_reads);
+                }
+            } else if let Some(c) = self.plan.read_by_threads(op) {
+                self.read(op, to);
+                if self.plan.channels[c].loads.iter().rfind(|l| l.by_threads).is_some_and(|l| l.op == op) {
+                    let (barriers, slot) =
+                        (self.made.channels[self.plan.channels[c].ring], self.held[c].expect("just read"));
+                    at(self.kernel, to, op, |b| {
+                        let always = b.int(1, Elem::I1);
+                        b.effect(Opcode::ChannelRelease { by_warps: true }, &[barriers, slot, always]);
+                    });
                 }
             } else if self.is_loop_with_channels(op) || self.is_explicit_loop(op) {
+                // What a loop gives back must have been read by then.
+                let carried = |&c: &usize| self.plan.carried_by(c).is_some_and(|carried| carried.at == op);
+                if let Some(last) = flying.iter().rposition(|f| f.channels.iter().any(carried)) {
+                    self.wait_until(last, op, &ops[position..], to, &mut flying);
+                }
                 self.for_loop(op, to, places);
+            } else if let Some(store) =
+                self.plan.stores.iter().find(|s| s.op == op && self.plan.storing.is_some())
+            {
+                let (barriers, ring) =
+                    (self.made.stored.expect("made with the plan"), self.made.staging[&op]);
+                let place = &mut places[self.plan.stored_at()];
+                let (value, shape) = (store.value, store.shape);
+                *place = at(self.kernel, to, op, |b| {
+                    let value = as_matrix(b, value, shape);
+                    b.effect(Opcode::ChannelStage, &[ring, barriers, place.phase, value]);
+                    place.next(b, 1)
+                });
             } else {
                 if let Some(store) = self.plan.stores.iter().find(|s| s.op == op) {
+                    let value = at(self.kernel, to, op, |b| as_matrix(b, store.value, store.shape));
                     let data = &mut self.kernel.ops[op];
                     let add = data.opcode == Opcode::ViewReduceAdd;
                     data.opcode = Opcode::TensorStore { axes: store.axes.clone(), add };
-                    *data.operands.last_mut().expect("verified") = store.value;
+                    *data.operands.last_mut().expect("verified") = value;
                     data.operands.push(self.made.staging[&op]);
                 }
                 if self.kernel.ops[op].opcode.is_terminator()
@@ -175,6 +216,13 @@ impl Consumer<'_> {
         if let Some(last) = flying.last().map(|f| f.op) {
             self.wait_until(flying.len() - 1, last, &[], to, &mut flying);
         }
+    }
+
+    /// The slots that an iteration has got from the one before, and that are read here for the last time.
+    fn late_ending(&self, block: Block, position: usize) -> Vec<(usize, Value)> {
+        let ends = |c: &CarriedLoad| self.kernel.ops[c.at].regions[0] == block && c.last_use == position;
+        let ending = self.plan.carried.iter().zip(&self.late).filter(|(c, _)| ends(c));
+        ending.map(|(c, slot)| (self.plan.find(c.next).0, slot.expect("handed on"))).collect()
     }
 
     /// Reads a slot into registers.
@@ -243,7 +291,7 @@ impl Consumer<'_> {
                 b.effect(Opcode::Barrier, &[]);
             }
             let always = b.int(1, Elem::I1);
-            b.effect(Opcode::ChannelRelease, &[barriers, slot, always]);
+            b.effect(Opcode::ChannelRelease { by_warps: false }, &[barriers, slot, always]);
         });
     }
 
@@ -395,7 +443,7 @@ impl Consumer<'_> {
             let (_, barriers) = self.made.staged[s];
             at(self.kernel, to, like, |b| {
                 let always = b.int(1, Elem::I1);
-                b.effect(Opcode::ChannelRelease, &[barriers, slot, always]);
+                b.effect(Opcode::ChannelRelease { by_warps: false }, &[barriers, slot, always]);
             });
         }
         for (c, slot) in landed.into_iter().flat_map(|f| f.read) {
@@ -455,9 +503,14 @@ impl Consumer<'_> {
         let mut transposed = [false; 2];
         for (i, operand) in [a, b].into_iter().enumerate() {
             match operand {
-                Operand::Slot { load, transpose, .. } => {
+                Operand::Slot { load, transpose, late, .. } => {
                     let (c, _) = self.plan.find(load);
-                    let slot = self.held[c].expect("its channel has been waited for");
+                    let slot = if late {
+                        let carried = self.plan.carried.iter().position(|c| c.next == load);
+                        self.late[carried.expect("planned")].expect("handed on")
+                    } else {
+                        self.held[c].expect("its channel has been waited for")
+                    };
                     operands.extend([self.made.rings[&load], slot]);
                     transposed[i] = transpose;
                 }
@@ -503,7 +556,7 @@ impl Consumer<'_> {
             for c in own {
                 let Channel { ring, slots, .. } = plan.channels[c];
                 let slot = places[ring].previous_slot(b, slots);
-                b.effect(Opcode::ChannelRelease, &[made.channels[ring], slot, started]);
+                b.effect(Opcode::ChannelRelease { by_warps: false }, &[made.channels[ring], slot, started]);
                 places[ring] = places[ring].next(b, slots);
             }
         });
@@ -523,6 +576,11 @@ impl Consumer<'_> {
         let mut inner = places.to_vec();
         for (&ring, place) in rings.iter().zip(inside) {
             inner[ring] = place;
+        }
+        let carried: Vec<usize> =
+            (0..self.plan.carried.len()).filter(|&c| self.plan.carried[c].at == op).collect();
+        for &c in &carried {
+            self.hand_on(c, op, to);
         }
         let accumulating = self.plan.accumulating.contains(&body);
         let sums: Vec<Value> = self.sums(op, body, accumulating);
@@ -544,6 +602,11 @@ impl Consumer<'_> {
         }
         let yields = rings.iter().flat_map(|&ring| [inner[ring].slot, inner[ring].phase]);
         self.kernel.ops[end].operands.extend(yields);
+        for &c in &carried {
+            let (next, _) = self.plan.find(self.plan.carried[c].next);
+            let slot = self.held[next].take().expect("waited for in the body");
+            self.kernel.ops[end].operands.push(slot);
+        }
         self.kernel.ops[op].opcode = Opcode::For(LoopHints { stages: Some(1) });
         if my_turn {
             at(self.kernel, to, op, |b| b.effect(Opcode::TurnWait, &[]));
@@ -553,9 +616,14 @@ impl Consumer<'_> {
             at(self.kernel, to, op, |b| b.effect(Opcode::TurnPass, &[]));
         }
         let results = self.kernel.ops[op].results.clone();
-        let first = results.len() - 2 * rings.len();
+        let first = results.len() - 2 * rings.len() - carried.len();
         for (i, &ring) in rings.iter().enumerate() {
             places[ring] = Place { slot: results[first + 2 * i], phase: results[first + 2 * i + 1] };
+        }
+        // What the last iteration has handed on is read by nobody.
+        for (&c, &slot) in carried.iter().zip(&results[first + 2 * rings.len()..]) {
+            let (next, _) = self.plan.find(self.plan.carried[c].next);
+            self.release(next, slot, op, to);
         }
         if accumulating {
             self.wait_for(sums, Vec::new(), 0, op, to);
@@ -565,10 +633,25 @@ impl Consumer<'_> {
                 let ran = b.cmp(CmpOp::Lt, lo, hi);
                 for &Channel { ring, slots, .. } in plan.channels.iter().filter(|c| c.block == body) {
                     let slot = places[ring].previous_slot(b, slots);
-                    b.effect(Opcode::ChannelRelease, &[made.channels[ring], slot, ran]);
+                    b.effect(Opcode::ChannelRelease { by_warps: false }, &[made.channels[ring], slot, ran]);
                 }
             });
         }
+    }
+
+    /// A loop carries the slot of a tile in the place of the tile, which nobody has in registers.
+    fn hand_on(&mut self, c: usize, for_op: Op, to: Block) {
+        let CarriedLoad { index, init, next, .. } = self.plan.carried[c];
+        let slot = self.held[self.plan.find(init).0].take().expect("waited for in front of the loop");
+        self.late[c] = Some(super::super::pipeline_loops::carry(self.kernel, for_op, slot));
+        let body = self.kernel.ops[for_op].regions[0];
+        let end = self.kernel.terminator(body).expect("verified");
+        let ty = self.kernel.ty(self.kernel.ops[for_op].operands[3 + index]);
+        let is_float = ty.value_elem().expect("a tile").is_float();
+        let zero = if is_float { Literal::float(0.0) } else { Literal::Int(0) };
+        let nothing = at(self.kernel, to, next, |b| b.constant(zero, ty));
+        self.kernel.ops[for_op].operands[3 + index] = nothing;
+        self.kernel.ops[end].operands[index] = nothing;
     }
 
     /// A loop that may read slots that are held around it, or have dots that do.

@@ -188,7 +188,15 @@ fn make_plan(
                 made.rings.insert(op, ring.shared);
                 map.reads.insert(op, ring.read.clone());
                 let Read { tile, ring } = ring.read.clone();
-                let load = Load { op, cache: CacheHint::Normal, tile, multicast: false, ring, turned: None };
+                let load = Load {
+                    op,
+                    cache: CacheHint::Normal,
+                    tile,
+                    multicast: false,
+                    ring,
+                    turned: None,
+                    by_threads: false,
+                };
                 reads.push((data.operands[0], load));
             }
             Opcode::SlotRelease => {
@@ -244,6 +252,8 @@ fn make_plan(
         stores,
         turns: None,
         staged: Vec::new(),
+        carried: Vec::new(),
+        storing: None,
         explicit: true,
     })
 }

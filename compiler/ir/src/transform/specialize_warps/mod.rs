@@ -28,6 +28,10 @@
 //! Operand B may be computed: each warpgroup computes its rows, and all of them read the whole. The consumers hand it to their tensor cores through a ring of their own (`channel_store`), whose
 //! barriers count warps. One that a loop carries is written where it is made, and read in the next iteration; so a warpgroup may be most of an iteration ahead of the other.
 //!
+//! Such kernels are bound by what the consumers do between their dots, so they are spared what others can do. Stores go to warps of their own (`channel_stage`, `staged_store`), whose region is the
+//! producer's over again, with a store in the place of each: consumers wait for a slot and write to it, and neither start copies nor wait for them. Rows and columns that threads combine with results
+//! of dots come with the tiles of their step. A tile that a loop carries stays in its slot ([`plan::CarriedLoad`]): loaded once, it is an operand of two iterations.
+//!
 //! Rejected: a barrier of all consumers behind each such tile, which would keep them in step, and them from taking turns at the tensor cores. Rejected: transposing in the consumers, whose instructions it would take, behind a barrier of all of them; a pass that splits lowered code (slots and phases would have to be recognised), and marks on operations that say which warps run
 //! them (loops would be duplicated at lowering, out of the verifier's sight).
 
@@ -109,6 +113,11 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<u32> 
             .or_insert_with(|| b.value(Opcode::SharedAlloc, &[], Type::Shared(store.ring)));
         made.staging.insert(store.op, staging);
     }
+    if let Some(store) = plan.stores.first().filter(|_| plan.storing.is_some()) {
+        b.loc = b.kernel.ops[store.op].loc;
+        let ty = Type::Channel(ChannelType { slots: store.ring.slots, ctas: 1 });
+        made.stored = Some(b.value(Opcode::ChannelAlloc, &[], ty));
+    }
     for staged in &plan.staged {
         let slots = staged.ring.slots;
         let ring = b.value(Opcode::SharedAlloc, &[], Type::Shared(staged.ring));
@@ -117,11 +126,16 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<u32> 
     }
     let producer = producer::build(b.kernel, &plan, &made, producer::Part::Copies);
     let turns = plan.channels.iter().any(plan::Channel::is_turned);
-    let turner = turns.then(|| producer::build(b.kernel, &plan, &made, producer::Part::Turns));
+    let third = match (turns, plan.storing.is_some()) {
+        (true, _) => Some(producer::Part::Turns),
+        (false, true) => Some(producer::Part::Stores),
+        (false, false) => None,
+    };
+    let third = third.map(|part| producer::build(b.kernel, &plan, &made, part));
     let consumer = consumer::build(b.kernel, &plan, &made);
     let consumers = if plan.turns.is_some() { 2 } else { 1 };
     let groups = b.effect(Opcode::WarpSpecialize(WarpGroups { consumers, ctas, registers: None }), &[]);
-    b.kernel.ops[groups].regions.extend([producer, consumer].into_iter().chain(turner));
+    b.kernel.ops[groups].regions.extend([producer, consumer].into_iter().chain(third));
     let ops = std::mem::take(&mut kernel.blocks[scratch].ops);
     kernel.blocks[body].ops = ops;
     Some(plan.stages())
@@ -184,6 +198,8 @@ struct Made {
     staging: HashMap<Op, Value>,
     /// Of what the consumers hand to their tensor cores: the ring, and its barriers.
     staged: Vec<(Value, Value)>,
+    /// The barriers of what they hand to the warps that store.
+    stored: Option<Value>,
 }
 
 /// Where a channel's ring is: the slot that comes next, and its phase (0 or 1), which changes whenever the ring has gone round.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::super::plan_shared_memory;
-use super::staged::{STAGED_SLOTS, Staged, order_of_staged, stage, staged_operand};
+use super::staged::{Staged, order_of_staged, stage, staged_operand};
 use super::turned::{is_other_way, turned_layout};
 use super::{Depth, slots};
 use crate::analysis::access;
@@ -14,15 +14,16 @@ use crate::analysis::tensor_copy::{TensorTile, tensor_tile};
 use crate::analysis::wgmma;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef, WarpSpecialize};
 use crate::layout::KOrder;
-use crate::op::{CacheHint, MemOrder, Opcode, Padding};
+use crate::op::{CacheHint, MemOrder, Opcode, Padding, WarpGroups};
 use crate::target::GpuFeatures;
 use crate::types::{Elem, Shape, SharedType};
 
 /// An operand of a dot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operand {
-    /// Loaded by the producer; does the slot hold its transpose? `turned`: it lies the wrong way round for the tensor cores, and is transposed on its way, into this order of K.
-    Slot { load: Op, transpose: bool, turned: Option<KOrder> },
+    /// Loaded by the producer; does the slot hold its transpose? `turned`: it lies the wrong way round for the tensor cores, and is transposed on its way, into this order of K. `late`: it
+    /// is what this load, or the one in front of the loop, gave an iteration before ([`CarriedLoad`]).
+    Slot { load: Op, transpose: bool, turned: Option<KOrder>, late: bool },
     /// Computed, in registers.
     Tile,
     /// Computed, in a ring that the consumers fill themselves, since each warpgroup reads what all have computed; does the slot hold its transpose?
@@ -40,6 +41,8 @@ pub(super) struct Load {
     pub ring: SharedType,
     /// The ring that it is transposed into, and read from.
     pub turned: Option<SharedType>,
+    /// Is it read into registers, and not by the tensor cores?
+    pub by_threads: bool,
 }
 
 impl Load {
@@ -52,8 +55,10 @@ impl Load {
 /// A store through the tensor-copy engine.
 pub(super) struct Store {
     pub op: Op,
-    /// What is stored: a matrix, before its rank was made that of the view.
+    /// What is stored: a matrix, before its rank was made that of the view, or something that is made a matrix first.
     pub value: Value,
+    /// The shape of the matrix.
+    pub shape: Shape,
     /// The view's axes that it lies along.
     pub axes: SmallVec<[u32; 4]>,
     /// The ring that it goes through.
@@ -89,6 +94,28 @@ impl Channel {
     }
 }
 
+impl Channel {
+    /// Is one of its loads held until the next iteration?
+    fn is_carried(&self, carried: &[CarriedLoad]) -> bool {
+        self.loads.iter().any(|l| carried.iter().any(|c| c.init == l.op || c.next == l.op))
+    }
+}
+
+/// A loaded tile that a loop carries from one iteration to the next, in its slot: it has been loaded once, and is read in both.
+#[derive(Clone)]
+pub(super) struct CarriedLoad {
+    /// The loop, and the place among what it carries.
+    pub at: Op,
+    pub index: usize,
+    /// The load in front of the loop, and the one in its body.
+    pub init: Op,
+    pub next: Op,
+    /// What stands for the tile of the iteration before.
+    pub argument: Value,
+    /// The position in the body of the last operation that reads it.
+    pub last_use: usize,
+}
+
 /// Two groups of consumers take the tiles of a loop in turn.
 #[derive(Clone, Copy)]
 pub(super) struct Turns {
@@ -114,6 +141,10 @@ pub(super) struct Plan {
     pub turns: Option<Turns>,
     /// Tiles that the consumers hand to their tensor cores.
     pub staged: Vec<Staged>,
+    /// Loads whose slots are held until the next iteration.
+    pub carried: Vec<CarriedLoad>,
+    /// Do warps of their own make the stores? Then what these need: scalar operations that offsets are computed by.
+    pub storing: Option<HashSet<Op>>,
     /// Slots are waited for and released where the programmer wrote it.
     pub explicit: bool,
 }
@@ -151,7 +182,38 @@ impl Plan {
                 places.extend([self.written_at(s), self.read_at(s)]);
             }
         }
+        if self.stores_in(kernel, op) {
+            places.push(self.stored_at());
+        }
         places
+    }
+
+    /// Do the storing warps have a store in this loop?
+    pub fn stores_in(&self, kernel: &Kernel, op: Op) -> bool {
+        let inside: Vec<Block> = kernel.ops[op].regions.iter().flat_map(|&r| blocks(kernel, r)).collect();
+        let here = |store: &Store| inside.iter().any(|&b| kernel.blocks[b].ops.contains(&store.op));
+        self.storing.is_some() && self.stores.iter().any(here)
+    }
+
+    /// The place of what is handed to the storing warps: one slot.
+    pub fn stored_at(&self) -> usize {
+        self.rings + 2 * self.staged.len()
+    }
+
+    /// All places that the consumers count.
+    pub fn places(&self) -> usize {
+        self.stored_at() + usize::from(self.storing.is_some())
+    }
+
+    /// The channel through which threads read what this load gives.
+    pub fn read_by_threads(&self, load: Op) -> Option<usize> {
+        self.channels.iter().position(|c| c.loads.iter().any(|l| l.op == load && l.by_threads))
+    }
+
+    /// The load that a loop holds until the next iteration, by one of the channel's loads.
+    pub fn carried_by(&self, channel: usize) -> Option<&CarriedLoad> {
+        let channel = &self.channels[channel];
+        self.carried.iter().find(|c| channel.loads.iter().any(|l| l.op == c.init || l.op == c.next))
     }
 
     /// The place at which a ring of the consumers' is written next, among all places.
@@ -172,8 +234,11 @@ impl Plan {
 
     /// The slots of a ring.
     pub fn slots_of(&self, ring: usize) -> u32 {
+        if ring >= self.stored_at() {
+            return 1;
+        }
         if ring >= self.rings {
-            return STAGED_SLOTS;
+            return self.staged[(ring - self.rings) / 2].ring.slots;
         }
         self.channels.iter().find(|c| c.ring == ring).expect("every ring has a channel").slots
     }
@@ -212,6 +277,8 @@ pub(super) struct Map {
     users: HashMap<Value, Vec<Op>>,
     /// At the explicit level: what is read of slots.
     pub reads: HashMap<Op, Read>,
+    /// Tiles that loops carry in their slots.
+    pub carried: Vec<CarriedLoad>,
     pub explicit: bool,
 }
 
@@ -229,6 +296,7 @@ impl Map {
             parent: HashMap::new(),
             users: HashMap::new(),
             reads: HashMap::new(),
+            carried: Vec::new(),
             explicit: false,
         };
         for block in blocks(kernel, kernel.body) {
@@ -265,7 +333,8 @@ impl Map {
 
 /// The plan for a kernel; `None` if there is nothing to specialise, or it would not fit.
 pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<Plan> {
-    let (map, info) = (Map::of(kernel), AxisInfoMap::compute(kernel));
+    let (mut map, info) = (Map::of(kernel), AxisInfoMap::compute(kernel));
+    map.carried = carried_loads(kernel, &map, &info);
     let dots = choose_dots(kernel, &map, &info);
     if dots.is_empty() {
         return None;
@@ -287,15 +356,25 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Opti
     for &load in &loads {
         needed.extend(address_slice(kernel, &map, load)?);
     }
-    let mut channels = make_channels(kernel, &map, &dots, &loads)?;
-    let rings = share_rings(kernel, &map, &mut channels);
+    let carried: Vec<CarriedLoad> = map.carried.iter().filter(|c| loads.contains(&c.next)).cloned().collect();
+    let mut channels = make_channels(kernel, &map, &dots, &loads, &carried)?;
+    let staged = stage(kernel, &map, &dots)?;
+    if !staged.is_empty() {
+        add_vectors(kernel, &map, &info, &mut channels);
+        let vectors = channels.iter().flat_map(|c| &c.loads).filter(|l| l.by_threads);
+        for load in vectors {
+            needed.extend(address_slice(kernel, &map, load.op)?);
+        }
+    }
+    let rings = share_rings(kernel, &map, &mut channels, &carried);
     let accumulating = accumulating_loops(kernel, &map, &dots, &channels);
     let turns = match kernel.hints.warp_specialize {
         WarpSpecialize::PingPong => Some(find_turns(kernel, &map, &channels, &accumulating)?),
         _ => None,
     };
-    let stores = tensor_stores(kernel, &info, &dots, if turns.is_some() { 2 } else { 1 });
-    let staged = stage(kernel, &map, &dots)?;
+    let mut stores = tensor_stores(kernel, &info, &dots, if turns.is_some() { 2 } else { 1 });
+    let spare = !staged.is_empty() && !channels.iter().any(Channel::is_turned);
+    let storing = if spare { storing_warps(kernel, &map, &mut stores) } else { None };
     let mut staging: Vec<SharedType> = stores.iter().map(|s| s.ring).collect();
     if staged.is_empty() {
         staging.dedup();
@@ -307,9 +386,147 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Opti
     staging.extend(staged.iter().map(|s| s.ring));
     let staging = staging.iter().map(|ring| ring.slots * slot_bytes(ring)).sum();
     let taken = slots::Taken { staging, stages: !staged.is_empty() };
-    slots::choose(kernel, gpu, &map, &mut channels, taken, depth, &accumulating)?;
+    let left = slots::choose(kernel, gpu, &map, &mut channels, taken, depth, &accumulating)?;
+    if carried
+        .iter()
+        .any(|c| channels.iter().any(|ch| ch.is_carried(std::slice::from_ref(c)) && ch.slots < 2))
+    {
+        return None;
+    }
+    // With a third slot a warpgroup can write the next tile before the other one has read the last but one.
+    let another: u32 = staged.iter().map(|s| slot_bytes(&s.ring)).sum();
+    let mut staged = staged;
+    if depth.ahead && another <= left {
+        staged.iter_mut().for_each(|s| s.ring.slots += 1);
+    }
     let explicit = false;
-    Some(Plan { dots, channels, rings, dropped, needed, accumulating, stores, turns, staged, explicit })
+    Some(Plan {
+        dots,
+        channels,
+        rings,
+        dropped,
+        needed,
+        accumulating,
+        stores,
+        turns,
+        staged,
+        carried,
+        storing,
+        explicit,
+    })
+}
+
+/// The tiles that loops carry from a load in front of them, or in their bodies, to dots of the next iteration, and nowhere else.
+fn carried_loads(kernel: &Kernel, map: &Map, info: &AxisInfoMap) -> Vec<CarriedLoad> {
+    let mut found = Vec::new();
+    for (&body, &(at, outer)) in &map.parent {
+        let Some(end) = kernel.terminator(body) else { continue };
+        for index in 0..kernel.ops[at].results.len() {
+            let argument = kernel.blocks[body].args[1 + index];
+            let (init, next) = (kernel.ops[at].operands[3 + index], kernel.ops[end].operands[index]);
+            let loaded = |value: Value, block: Block| {
+                let (load, transposed) = trace(kernel, value)?;
+                (map.block_of.get(&load) == Some(&block) && !transposed).then_some(load)
+            };
+            let (Some(init), Some(next)) = (loaded(init, outer), loaded(next, body)) else { continue };
+            let tile = |load: Op| Some((kernel.ops[load].operands[0], loaded_tile(kernel, map, info, load)?));
+            let alike = tile(init).zip(tile(next)).is_some_and(|(a, b)| a == b);
+            let shape = |load: Op| kernel.ty(kernel.result(load)).shape();
+            if !alike || shape(init) != shape(next) || !map.users(kernel.ops[at].results[index]).is_empty() {
+                continue;
+            }
+            let mut dots = Vec::new();
+            fed_dots(kernel, map, argument, &mut dots);
+            let position = |dot: &Op| kernel.blocks[body].ops.iter().position(|o| o == dot);
+            let uses: Option<Vec<usize>> = dots.iter().map(position).collect();
+            if let Some(&last_use) = uses.as_ref().and_then(|uses| uses.iter().max()) {
+                found.push(CarriedLoad { at, index, init, next, argument, last_use });
+            }
+        }
+    }
+    found.sort_by_key(|c| (c.at, c.index));
+    // A load is carried at one place only.
+    let twice = |c: &CarriedLoad| {
+        found.iter().filter(|o| [o.init, o.next].iter().any(|l| [c.init, c.next].contains(l))).count() > 1
+    };
+    found.iter().filter(|c| !twice(c)).cloned().collect()
+}
+
+/// Rows and columns that are loaded in the blocks of channels, and read into registers, come with these channels, into the same slots: threads need not wait for global memory then.
+fn add_vectors(kernel: &mut Kernel, map: &Map, info: &AxisInfoMap, channels: &mut [Channel]) {
+    let blocks: HashSet<Block> =
+        channels.iter().map(|c| c.block).filter(|block| map.parent.contains_key(block)).collect();
+    for block in blocks {
+        for (position, op) in kernel.blocks[block].ops.clone().into_iter().enumerate() {
+            let Some((tile, elem)) = loaded_vector(kernel, map, info, op) else { continue };
+            // What is waited for last before the vector is read has come, or is about to.
+            let ready = channels.iter().enumerate().filter(|(_, c)| {
+                c.block == block && c.first_use <= position && !c.is_turned() && !c.is_carried(&map.carried)
+            });
+            let Some((c, first_use)) = ready.map(|(i, c)| (i, c.first_use)).max_by_key(|&(_, first)| first)
+            else {
+                continue;
+            };
+            // The producer must be able to compute the address by then.
+            let Some(slice) = address_slice(kernel, map, op) else { continue };
+            let here = &kernel.blocks[block].ops;
+            let late = |op: &Op| here.iter().position(|o| o == op).is_some_and(|at| at >= first_use);
+            if slice.iter().any(late) {
+                continue;
+            }
+            let shape = kernel.ty(kernel.result(op)).shape().expect("a tile");
+            let slot = tile.slot_shape(shape);
+            let Some(layout) = tile.slot_layout(slot, elem.bits()) else { continue };
+            let layout = kernel.intern_layout(layout);
+            let Opcode::ViewLoad { cache, .. } = kernel.ops[op].opcode else { continue };
+            let ring = SharedType { elem, shape: slot, slots: 0, layout };
+            let load = Load { op, cache, tile, multicast: false, ring, turned: None, by_threads: true };
+            channels[c].loads.push(load);
+        }
+    }
+}
+
+/// The tile of a load of one row or column, if the producer can load it.
+fn loaded_vector(kernel: &Kernel, map: &Map, info: &AxisInfoMap, load: Op) -> Option<(TensorTile, Elem)> {
+    let Opcode::ViewLoad { .. } = kernel.ops[load].opcode else { return None };
+    let (tile, elem) = producible(kernel, map, info, load)?;
+    let [axis] = tile.axes[..] else { return None };
+    let bytes = kernel.ty(kernel.result(load)).shape()?.dims()[axis] * elem.bits() / 8;
+    (tile.swizzle.is_none() && bytes.is_multiple_of(VECTOR_ALIGN)).then_some((tile, elem))
+}
+
+/// Slots that the tensor-copy engine fills without a swizzle begin at multiples of this.
+const VECTOR_ALIGN: u32 = 128;
+
+/// Gives all stores to warps of their own, if these can compute where to: a thread for each warpgroup, which has the warpgroup's rows of a tile copied from a slot. Then what the stores need.
+fn storing_warps(kernel: &mut Kernel, map: &Map, stores: &mut [Store]) -> Option<HashSet<Op>> {
+    let warpgroups = kernel.hints.num_warps / 4;
+    if stores.is_empty() || warpgroups >= WarpGroups::PRODUCER_WARPS {
+        return None;
+    }
+    let mut needed = HashSet::new();
+    let mut rings = Vec::new();
+    for store in stores.iter() {
+        let (rows, columns) = (store.shape.dims()[0] / warpgroups, store.shape.dims()[1]);
+        let rank = kernel.ty(kernel.ops[store.op].operands[0]).as_view()?.rank as usize;
+        let starts = kernel.ops[store.op].operands[1..=rank].to_vec();
+        needed.extend(slice_of(kernel, map, starts, *map.block_of.get(&store.op)?)?);
+        if rows != wgmma::ROWS {
+            return None;
+        }
+        let mut part: SmallVec<[u32; 4]> = SmallVec::from_elem(1, rank);
+        part[store.axes[0] as usize] = rows;
+        part[store.axes[1] as usize] = columns;
+        let tile = tensor_tile(kernel, kernel.ops[store.op].operands[0], Shape::new(&part))?;
+        let slot = tile.slot_shape(Shape::new(&part));
+        let layout = tile.slot_layout(slot, store.ring.elem.bits())?;
+        let layout = kernel.intern_layout(layout);
+        rings.push(SharedType { elem: store.ring.elem, shape: slot, slots: warpgroups, layout });
+    }
+    for (store, ring) in stores.iter_mut().zip(rings) {
+        store.ring = ring;
+    }
+    Some(needed)
 }
 
 /// The dots that wgmma takes, with their operands. An operand that is loaded must be read by such dots alone.
@@ -384,7 +601,14 @@ fn operands_of(kernel: &Kernel, map: &Map, info: &AxisInfoMap, op: Op) -> Option
 
 /// The operand as the producer can load it: a load that the tensor-copy engine takes, handed on by nothing but a transposition and a change of rank.
 fn slot_operand(kernel: &Kernel, map: &Map, info: &AxisInfoMap, value: Value, is_a: bool) -> Option<Operand> {
-    let (load, transpose) = trace(kernel, value)?;
+    let (load, transpose, late) = match trace(kernel, value) {
+        Some((load, transpose)) => (load, transpose, false),
+        None => {
+            let (argument, transpose) = trace_argument(kernel, value);
+            let carried = map.carried.iter().find(|c| c.argument == argument)?;
+            (carried.next, transpose, true)
+        }
+    };
     map.block_of.get(&load)?;
     let (tile, elem) = match map.reads.get(&load) {
         Some(read) => (read.tile.clone(), read.ring.elem),
@@ -394,19 +618,25 @@ fn slot_operand(kernel: &Kernel, map: &Map, info: &AxisInfoMap, value: Value, is
     let k_dim = if is_a == transpose { 0 } else { 1 };
     let fastest = tile.axes.iter().position(|&a| a == tile.order[0])?;
     if fastest == k_dim || wgmma::takes_both_majors(elem) {
-        return Some(Operand::Slot { load, transpose, turned: None });
+        return Some(Operand::Slot { load, transpose, turned: None, late });
     }
-    // Of a cluster, or at the explicit level, nobody transposes.
-    if kernel.hints.cluster > 1 || map.reads.contains_key(&load) {
+    // Of a cluster, or at the explicit level, nobody transposes; nor what is read twice.
+    let carried = map.carried.iter().any(|c| c.init == load || c.next == load);
+    if kernel.hints.cluster > 1 || map.reads.contains_key(&load) || carried {
         return None;
     }
     let shape = tile.slot_shape(kernel.ty(kernel.result(load)).shape()?);
     turned_layout(&tile, shape, elem, KOrder::Natural)?;
-    Some(Operand::Slot { load, transpose: !transpose, turned: Some(KOrder::Natural) })
+    Some(Operand::Slot { load, transpose: !transpose, turned: Some(KOrder::Natural), late })
+}
+
+/// The tile of a matrix that a load of the kernel's own gives, if the producer can load it.
+fn loaded_tile(kernel: &Kernel, map: &Map, info: &AxisInfoMap, load: Op) -> Option<(TensorTile, Elem)> {
+    producible(kernel, map, info, load).filter(|(tile, _)| tile.axes.len() == 2)
 }
 
 /// The tile that a load of the kernel's own gives, if the producer can load it.
-fn loaded_tile(kernel: &Kernel, map: &Map, info: &AxisInfoMap, load: Op) -> Option<(TensorTile, Elem)> {
+fn producible(kernel: &Kernel, map: &Map, info: &AxisInfoMap, load: Op) -> Option<(TensorTile, Elem)> {
     let Opcode::ViewLoad { padding: Padding::Zero, .. } = kernel.ops[load].opcode else { return None };
     let view = kernel.ops[load].operands[0];
     let shape = kernel.ty(kernel.result(load)).shape()?;
@@ -419,7 +649,7 @@ fn loaded_tile(kernel: &Kernel, map: &Map, info: &AxisInfoMap, load: Op) -> Opti
     if !starts_aligned(info, kernel.ops[load].operands[1 + tile.order[0]], elem) {
         return None;
     }
-    if tile.axes.len() != 2 || tile.slot_layout(tile.slot_shape(shape), elem.bits()).is_none() {
+    if tile.axes.is_empty() || tile.slot_layout(tile.slot_shape(shape), elem.bits()).is_none() {
         return None;
     }
     address_slice(kernel, map, load)?;
@@ -451,9 +681,21 @@ fn trace(kernel: &Kernel, value: Value) -> Option<(Op, bool)> {
     }
 }
 
+/// What stands behind a value but for its shape, and whether the value is its transpose.
+fn trace_argument(kernel: &Kernel, value: Value) -> (Value, bool) {
+    match kernel.def_op(value).map(|op| (&kernel.ops[op].opcode, kernel.ops[op].operands.first())) {
+        Some((Opcode::Permute { perm }, Some(&from))) if perm[..] == [1, 0] => {
+            let (argument, transposed) = trace_argument(kernel, from);
+            (argument, !transposed)
+        }
+        _ => (value, false),
+    }
+}
+
 /// Marks what stands between a load and its dots, the load included.
 pub(super) fn chain(kernel: &Kernel, value: Value, out: &mut HashSet<Op>) {
-    let op = kernel.def_op(value).expect("traced");
+    // What a loop carries has been dropped where it was loaded.
+    let Some(op) = kernel.def_op(value) else { return };
     out.insert(op);
     if !matches!(kernel.ops[op].opcode, Opcode::ViewLoad { .. } | Opcode::SlotRead) {
         chain(kernel, kernel.ops[op].operands[0], out);
@@ -465,6 +707,16 @@ pub(super) fn only_feeds(kernel: &Kernel, map: &Map, value: Value, is_dot: &dyn 
     map.users(value).iter().all(|&user| match kernel.ops[user].opcode {
         Opcode::Dot(_) => is_dot(user) && kernel.ops[user].operands[2] != value,
         Opcode::Permute { .. } | Opcode::Reshape => only_feeds(kernel, map, kernel.result(user), is_dot),
+        // Carried to dots of the next iteration.
+        Opcode::For(_) | Opcode::Yield => map.carried.iter().any(|c| {
+            let end = kernel.terminator(kernel.ops[c.at].regions[0]);
+            let carries = |operands: &[Value], index: usize| {
+                operands.iter().enumerate().all(|(i, &v)| v != value || i == index)
+            };
+            let here = user == c.at && carries(&kernel.ops[user].operands, 3 + c.index)
+                || Some(user) == end && carries(&kernel.ops[user].operands, c.index);
+            here && only_feeds(kernel, map, c.argument, is_dot)
+        }),
         _ => false,
     })
 }
@@ -482,8 +734,11 @@ fn fed_dots(kernel: &Kernel, map: &Map, value: Value, out: &mut Vec<Op>) {
 
 /// The scalar operations that a load's offsets, and the bounds of the loops around it, are computed by; `None` if they depend on memory or on what a loop carries.
 fn address_slice(kernel: &Kernel, map: &Map, load: Op) -> Option<HashSet<Op>> {
-    let mut work: Vec<Value> = kernel.ops[load].operands[1..].to_vec();
-    let mut at = map.block_of[&load];
+    slice_of(kernel, map, kernel.ops[load].operands[1..].to_vec(), map.block_of[&load])
+}
+
+/// The same for any scalars that are used in a block.
+fn slice_of(kernel: &Kernel, map: &Map, mut work: Vec<Value>, mut at: Block) -> Option<HashSet<Op>> {
     while let Some(&(for_op, outer)) = map.parent.get(&at) {
         work.extend(&kernel.ops[for_op].operands[..3]);
         at = outer;
@@ -516,6 +771,7 @@ fn make_channels(
     map: &Map,
     dots: &HashMap<Op, (Operand, Operand)>,
     loads: &[Op],
+    carried: &[CarriedLoad],
 ) -> Option<Vec<Channel>> {
     let mut channels: Vec<Channel> = Vec::new();
     for &op in loads {
@@ -528,7 +784,11 @@ fn make_channels(
             let user = map.ancestor_in(dot, block)?;
             uses.push(kernel.blocks[block].ops.iter().position(|&o| o == user)?);
         }
-        let (first, last) = (*uses.iter().min()?, *uses.iter().max()?);
+        let (first, mut last) = (*uses.iter().min()?, *uses.iter().max()?);
+        // The next iteration gives it back.
+        if carried.iter().any(|c| c.init == op || c.next == op) {
+            last = usize::MAX;
+        }
         let Opcode::ViewLoad { cache, .. } = kernel.ops[op].opcode else { return None };
         let view = kernel.ops[op].operands[0];
         let shape = kernel.ty(kernel.result(op)).shape()?;
@@ -554,11 +814,11 @@ fn make_channels(
             address_slice(kernel, map, op)?.iter().any(|&o| kernel.ops[o].opcode == Opcode::CtaRank);
         let multicast = kernel.hints.cluster > 1 && !divided;
         let ring = SharedType { elem, shape: slot, slots: 0, layout };
-        let load = Load { op, cache, tile, multicast, ring, turned };
+        let load = Load { op, cache, tile, multicast, ring, turned, by_threads: false };
         // What is transposed has a channel of its own: its slots are full and empty at other times.
         let found = channels.iter_mut().find(|c| {
             let same = (c.block, c.first_use, c.last_use) == (block, first, last);
-            same && !c.is_turned() && load.turned.is_none()
+            same && !c.is_turned() && load.turned.is_none() && last != usize::MAX
         });
         match found {
             Some(channel) => channel.loads.push(load),
@@ -580,11 +840,18 @@ fn make_channels(
 
 /// Gives each channel its ring; gives how many rings there are. Channels that load the same kind of tile of the same view share a ring if their uses follow each
 /// other: an iteration that is set apart and its loop, or two loops. (A slot that is held for longer than that would stop all others.)
-fn share_rings(kernel: &Kernel, map: &Map, channels: &mut [Channel]) -> usize {
+fn share_rings(kernel: &Kernel, map: &Map, channels: &mut [Channel], carried: &[CarriedLoad]) -> usize {
     for (ring, channel) in channels.iter_mut().enumerate() {
         channel.ring = ring;
     }
-    for new in 0..channels.len() {
+    // What a loop holds in its slot came through the ring of those before.
+    for c in carried {
+        let of = |load: Op| channels.iter().position(|ch| ch.loads.iter().any(|l| l.op == load));
+        if let (Some(init), Some(next)) = (of(c.init), of(c.next)) {
+            channels[next].ring = channels[init].ring;
+        }
+    }
+    for new in (0..channels.len()).filter(|&new| !channels[new].is_carried(carried)).collect::<Vec<_>>() {
         let fits = |ring: usize| {
             channels
                 .iter()
@@ -665,7 +932,8 @@ pub(super) fn accumulating_loops(
             fed.iter().all(|dot| own.contains(dot))
         });
         let has_channel = channels.iter().any(|c| c.block == block);
-        if !own.is_empty() && adds && direct && has_channel {
+        let carries = map.carried.iter().any(|c| map.parent[&block].0 == c.at);
+        if !own.is_empty() && adds && direct && has_channel && !carries {
             found.insert(block);
         }
     }
@@ -757,10 +1025,20 @@ fn tensor_store(
     {
         match kernel.ops[def].opcode {
             Opcode::Reshape | Opcode::Expand { .. } => value = kernel.ops[def].operands[0],
-            _ => return None,
+            _ => break,
         }
     }
-    let shape = kernel.ty(value).shape().filter(|s| shapes.contains(s))?;
+    let shape = kernel.ty(value).shape()?;
+    let shape = if shape.rank() == 2 {
+        shape
+    } else {
+        let long: SmallVec<[u32; 4]> = extents.dims().iter().copied().filter(|&d| d > 1).collect();
+        value = stored;
+        Shape::new(&long)
+    };
+    if !shapes.contains(&shape) {
+        return None;
+    }
     let axes: SmallVec<[u32; 4]> =
         (0..extents.rank() as u32).filter(|&a| extents.dims()[a as usize] > 1).collect();
     let long: SmallVec<[u32; 4]> = axes.iter().map(|&a| extents.dims()[a as usize]).collect();
@@ -792,7 +1070,7 @@ fn tensor_store(
     let layout = tile.slot_layout(slot, elem.bits())?;
     let layout = kernel.intern_layout(layout);
     let slots = 2 * groups * kernel.hints.num_warps / 4;
-    Some(Store { op, value, axes, ring: SharedType { elem, shape: slot, slots, layout } })
+    Some(Store { op, value, shape, axes, ring: SharedType { elem, shape: slot, slots, layout } })
 }
 
 pub(super) fn slot_bytes(ring: &SharedType) -> u32 {

@@ -14,6 +14,8 @@ pub(super) enum Part {
     Copies,
     /// It transposes what has been copied, if that is to be transposed.
     Turns,
+    /// It stores what consumers have computed.
+    Stores,
 }
 
 /// Builds the region. The kernel's own body is left as it is.
@@ -23,7 +25,7 @@ pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made, part: Part) -
     let body = producer.kernel.body;
     let first = plan.channels[0].at;
     let mut places: Vec<Place> = Vec::new();
-    for _ in 0..plan.rings {
+    for _ in 0..plan.places() {
         places.push(at(producer.kernel, region, first, Place::start));
     }
     producer.block(body, region, &mut places);
@@ -48,16 +50,31 @@ impl Producer<'_> {
                 match self.part {
                     Part::Copies => self.fill(c, to, places),
                     Part::Turns if self.plan.channels[c].is_turned() => self.turn(c, to, places),
-                    Part::Turns => {}
+                    Part::Turns | Part::Stores => {}
                 }
             }
-            if self.plan.needed.contains(&op) {
+            let needed = match (self.part, &self.plan.storing) {
+                (Part::Stores, Some(needed)) => needed,
+                _ => &self.plan.needed,
+            };
+            if needed.contains(&op) {
                 let copy = clone_op(self.kernel, op, &mut self.map);
                 self.kernel.append_op(to, copy);
+            } else if self.part == Part::Stores && self.plan.stores.iter().any(|s| s.op == op) {
+                self.store(op, to, places);
             } else if matches!(self.kernel.ops[op].opcode, Opcode::For(_)) {
                 let mut rings = self.plan.rings_in(self.kernel, op);
-                if self.part == Part::Turns {
-                    rings.retain(|&ring| self.plan.channels.iter().any(|c| c.ring == ring && c.is_turned()));
+                match self.part {
+                    Part::Copies => {}
+                    Part::Turns => {
+                        rings.retain(|&ring| {
+                            self.plan.channels.iter().any(|c| c.ring == ring && c.is_turned())
+                        });
+                    }
+                    Part::Stores => {
+                        let stores = self.plan.stores_in(self.kernel, op);
+                        rings = if stores { vec![self.plan.stored_at()] } else { Vec::new() };
+                    }
                 }
                 if !rings.is_empty() {
                     self.for_loop(op, to, places, &rings);
@@ -124,6 +141,21 @@ impl Producer<'_> {
                 b.effect(Opcode::SharedTurn, &[from, full, into, empty, place.slot]);
             }
             place.next(b, channel.slots)
+        });
+    }
+
+    /// Stores a warpgroup's rows of a tile.
+    fn store(&mut self, op: Op, to: Block, places: &mut [Place]) {
+        let store = self.plan.stores.iter().find(|s| s.op == op).expect("asked by the caller");
+        let add = self.kernel.ops[op].opcode == Opcode::ViewReduceAdd;
+        let operands = self.kernel.ops[op].operands.clone();
+        let place = &mut places[self.plan.stored_at()];
+        let mut all = vec![operands[0]];
+        all.extend(operands[1..operands.len() - 1].iter().map(|&v| mapped(&self.map, v)));
+        all.extend([self.made.staging[&op], self.made.stored.expect("made with the plan"), place.phase]);
+        *place = at(self.kernel, to, op, |b| {
+            b.effect(Opcode::StagedStore { axes: store.axes.clone(), add }, &all);
+            place.next(b, 1)
         });
     }
 

@@ -19,7 +19,7 @@ pub(super) struct Taken {
     pub stages: bool,
 }
 
-/// Gives the rings of inner loops as many slots as are asked for and fit, those of outer loops two if there is room for them, all others one.
+/// Gives the rings of inner loops as many slots as are asked for and fit, those of outer loops two if there is room for them, all others one. Gives the bytes that are left.
 pub(super) fn choose(
     kernel: &Kernel,
     gpu: &GpuFeatures,
@@ -28,7 +28,7 @@ pub(super) fn choose(
     Taken { staging, stages }: Taken,
     depth: Depth,
     accumulating: &HashSet<Block>,
-) -> Option<()> {
+) -> Option<u32> {
     let wanted = |c: &Channel| {
         let Opcode::For(hints) = kernel.ops[map.parent.get(&c.block)?.0].opcode else { return None };
         Some(hints.stages.unwrap_or(kernel.hints.num_stages).min(depth.most))
@@ -104,5 +104,5 @@ pub(super) fn choose(
             }
         }
     }
-    Some(())
+    Some(left)
 }
