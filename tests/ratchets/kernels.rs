@@ -34,9 +34,10 @@ const GPU: DeviceClass = DeviceClass::H200;
 
 /// Kernel, target, and bytes of spills that are known: to be mended. What no longer spills is to be taken out.
 const KNOWN_SPILLS: &[(&str, &str, u32)] = &[
-    // 16 queries a warp and 64 keys a step take one register too many there; an H200, for which they were chosen, needs none.
-    ("attention_forward <bf16> heads of 64", "sm_80", 4),
-    ("attention_forward <bf16> heads of 64", "sm_89", 4),
+    // Not in the loop, which fills the registers: a few numbers of the epilogue are stored in front of it.
+    ("attention_forward <bf16> heads of 128", "sm_80", 16),
+    ("attention_forward <bf16> heads of 128", "sm_89", 8),
+    ("attention_forward <bf16> heads of 128", "sm_90a", 12),
 ];
 
 /// A kernel by its name, types and config in the registry, and what it is chosen for.

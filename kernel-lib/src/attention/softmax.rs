@@ -4,9 +4,8 @@
 //! powers of e into the powers of two that the hardware has. A larger maximum rescales what was summed before (Milakov and Gimelshein, arXiv
 //! 1805.02867; FlashAttention-2, arXiv 2307.08691: the division by `l` comes once, at the end).
 //!
-//! What is masked has a score of −∞, and a row of which all is masked a maximum of −∞, from which no difference may be taken: ∞ − ∞ is NaN. So a step
-//! with a mask takes 0 for such a maximum; a step without one has finite scores and needs no check. Sums are in f32; the weights are rounded to
-//! the values' type for the second dot, but not in `l`.
+//! What is masked has a score of −∞, and from a maximum of −∞ no difference may be taken: ∞ − ∞ is NaN. So maxima begin with the lowest finite number: what is masked has the weight 0 next to it, and
+//! no step needs a check. Sums are in f32; the weights are rounded to the values' type for the second dot, but not in `l`.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -40,7 +39,7 @@ impl OnlineSoftmax {
     /// No keys seen yet.
     pub fn new(rows: usize, value_dim: usize) -> OnlineSoftmax {
         OnlineSoftmax {
-            max: full([rows], f64::NEG_INFINITY),
+            max: full([rows], f64::from(f32::MIN)),
             sum: zeros([rows]),
             acc: zeros([rows, value_dim]),
         }
@@ -50,32 +49,18 @@ impl OnlineSoftmax {
     pub fn with_sink(rows: usize, value_dim: usize, sink: Scalar<f32>) -> OnlineSoftmax {
         let sum = select(sink.eq_(f64::NEG_INFINITY), 0.0, constant(1.0f32));
         OnlineSoftmax {
-            max: sink.broadcast_to([rows]),
+            max: max(sink, f64::from(f32::MIN)).broadcast_to([rows]),
             sum: sum.broadcast_to([rows]),
             ..OnlineSoftmax::new(rows, value_dim)
         }
     }
 
     /// Takes a tile of keys and values in: q `[rows, d]`, k `[keys, d]`, v `[keys, value_dim]`; `visible` `[rows, keys]`, or all of them.
-    /// `c` is positive, so the largest score is the largest s · c.
+    /// `c` is positive, so the largest score is the largest s · c. `change` changes scores.
     ///
     /// The values are loaded by `v` only when the weights are there: with K's and V's fragments at the same time, a thread runs out of
     /// registers.
     #[track_caller]
-    pub fn step<T: Float + DotInto<f32>>(
-        self,
-        q: Tile<T>,
-        k: Tile<T>,
-        v: impl FnOnce() -> Tile<T>,
-        visible: Option<Tile<bool>>,
-        c: Scalar<f32>,
-    ) -> OnlineSoftmax {
-        self.step_changed(q, k, v, |scores| scores, visible, false, c)
-    }
-
-    /// [`step`](Self::step) with scores that `change` changes; `guard` says that it may give −∞.
-    #[track_caller]
-    #[expect(clippy::too_many_arguments, reason = "what `step` takes, and two more")]
     pub fn step_changed<T: Float + DotInto<f32>>(
         self,
         q: Tile<T>,
@@ -83,10 +68,9 @@ impl OnlineSoftmax {
         v: impl FnOnce() -> Tile<T>,
         change: impl FnOnce(Tile<f32>) -> Tile<f32>,
         visible: Option<Tile<bool>>,
-        guard: bool,
         c: Scalar<f32>,
     ) -> OnlineSoftmax {
-        self.step_dropped(q, k, v, change, visible, guard, |weights| weights, c)
+        self.step_dropped(q, k, v, change, visible, |weights| weights, c)
     }
 
     /// [`step_changed`](Self::step_changed) with weights of which `drop` makes some 0 before they meet the values. They count in the denominator.
@@ -99,7 +83,6 @@ impl OnlineSoftmax {
         v: impl FnOnce() -> Tile<T>,
         change: impl FnOnce(Tile<f32>) -> Tile<f32>,
         visible: Option<Tile<bool>>,
-        guard: bool,
         drop: impl FnOnce(Tile<f32>) -> Tile<f32>,
         c: Scalar<f32>,
     ) -> OnlineSoftmax {
@@ -109,10 +92,8 @@ impl OnlineSoftmax {
             scores = select(visible, scores, f64::NEG_INFINITY);
         }
         let max = max(self.max, scores.max(1) * c);
-        let base =
-            if visible.is_some() || guard { select(max.eq_(f64::NEG_INFINITY), 0.0, max) } else { max };
-        let weights = fma(scores, c, -base.expand(1)).exp2();
-        let rescale = (self.max - base).exp2();
+        let weights = fma(scores, c, -max.expand(1)).exp2_ftz();
+        let rescale = (self.max - max).exp2_ftz();
         OnlineSoftmax {
             max,
             sum: fma(self.sum, rescale, weights.sum(1)),

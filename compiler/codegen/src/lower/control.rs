@@ -3,10 +3,14 @@
 use melior::ir::{Type, ValueLike};
 use tegula_ir::kernel::{Block, Op, Value};
 use tegula_ir::op::Opcode;
+use tegula_ir::transform::plan_shared_memory::uses_tensor_cores;
 
 use super::emitter::{IntCmp, V};
 use super::values::Lowered;
 use super::{Lowering, Result};
+
+/// Registers of a thread, of 255, that sums and other results of dots may take in a loop before it is crowded.
+const CROWDED: u32 = 160;
 
 impl<'c> Lowering<'c, '_> {
     /// A counted loop.
@@ -38,7 +42,10 @@ impl<'c> Lowering<'c, '_> {
         self.set(args[0], vec![open.args[0]]);
         self.bind_as(&args[1..], &open.args[1..], &packed);
         self.loops += 1;
+        let outer = self.crowded;
+        self.crowded = self.is_crowded(body);
         self.block(body)?;
+        self.crowded = outer;
         self.loops -= 1;
         let terminator = self.kernel.terminator(body).expect("verified: regions end in a terminator");
         let operands = self.kernel.ops[terminator].operands.clone();
@@ -49,6 +56,22 @@ impl<'c> Lowering<'c, '_> {
         let results = self.e.op_with_regions("scf.for", &operands, &arg_types[1..], &[], vec![region]);
         self.bind_as(&data.results, &results, &packed);
         Ok(())
+    }
+
+    /// Do what a loop carries and the largest other result of its dots on tensor cores leave less than [`CROWDED`] registers for all else?
+    fn is_crowded(&self, body: Block) -> bool {
+        let registers = |value: Value| match self.kernel.ty(value).as_tile() {
+            Some(tile) => self.num_registers(value) as u32 * tile.elem.bits().max(8) / 32,
+            None => 0,
+        };
+        let args = &self.kernel.blocks[body].args;
+        let carried: u32 = args.iter().map(|&arg| registers(arg)).sum();
+        let layout_of = |value: Value| self.layout(value);
+        let results = self.kernel.blocks[body].ops.iter().filter(|&&op| uses_tensor_cores(self.kernel, op));
+        let results = results.map(|&op| self.kernel.result(op));
+        // A sum takes the registers of the one before.
+        let others = results.filter(|&v| args.iter().all(|&arg| layout_of(arg) != layout_of(v)));
+        others.map(registers).max().is_some_and(|most| carried + most > CROWDED)
     }
 
     /// Is a value operand A of an asynchronous dot of this block?

@@ -50,7 +50,7 @@ use tegula_ir::analysis::axis_info::AxisInfoMap;
 use tegula_ir::artifact::{AbiSlot, CompileError, TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, TensorMapSpec};
 use tegula_ir::kernel::{Block as TileBlock, Kernel, Op, Value};
 use tegula_ir::op::Opcode;
-use tegula_ir::transform::plan_shared_memory::SharedPlan;
+use tegula_ir::transform::plan_shared_memory::{SharedPlan, uses_tensor_cores};
 
 use crate::ffi;
 use crate::target::Target;
@@ -104,6 +104,7 @@ pub fn lower<'c>(
         thread,
         waits: target.features.dependent_launch,
         loops: 0,
+        crowded: false,
         shared,
         maps: abi
             .iter()
@@ -220,6 +221,8 @@ pub(crate) struct Lowering<'c, 'k> {
     waits: bool,
     /// How many loops are around the block at work.
     loops: u32,
+    /// Does the loop at work fill the registers? Then what can be computed again in an iteration is, and not kept around the loop.
+    pub crowded: bool,
     /// The start of dynamic shared memory.
     pub shared: V<'c>,
     /// The tensor maps among the arguments, in their order: it is the order in which they are prefetched, and code must not change from run to run.
@@ -280,22 +283,23 @@ impl<'c> Lowering<'c, '_> {
         }
     }
 
-    /// In a loop's body, the last loop that computes with dots' results: what follows is the epilogue of a persistent kernel. (Loops that only add up products have registers to
-    /// spare for its addresses.)
+    /// The last loop of a block that computes with dots' results: what follows is the epilogue, of a persistent kernel if the block is a loop's body. (Loops that only add up products have
+    /// registers to spare for its addresses.)
     fn last_loop_with_dots(&self, block: TileBlock) -> Option<Op> {
         let computes = |op: Op| {
-            let mut waits = false;
+            let (mut waits, mut dots) = (false, 0);
             for &region in &self.kernel.ops[op].regions {
                 self.kernel.walk(region, &mut |inner| {
                     let data = &self.kernel.ops[inner];
                     waits |= matches!(data.opcode, Opcode::AsyncDotWait(_)) && !data.operands.is_empty();
+                    dots += usize::from(uses_tensor_cores(self.kernel, inner));
                 });
             }
-            waits
+            self.loops > 0 && waits || dots > 1
         };
         let is_for = |op: Op| matches!(self.kernel.ops[op].opcode, Opcode::For(_));
         let ops = self.kernel.blocks[block].ops.iter().copied();
-        (self.loops > 0).then(|| ops.rev().find(|&op| is_for(op) && computes(op))).flatten()
+        ops.rev().find(|&op| is_for(op) && computes(op))
     }
 
     fn op(&mut self, op: Op) -> Result {

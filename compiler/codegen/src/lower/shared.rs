@@ -4,7 +4,11 @@
 //! part is a constant, added where it touches no bit of the thread's part (it then becomes an immediate of the instruction)
 //! and XORed where it does, as swizzles demand.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use melior::ir::{Type, ValueLike};
+use smallvec::SmallVec;
 use tegula_ir::kernel::{Op, Value};
 use tegula_ir::layout::{LinearLayout, Space, TileDims, access_offsets, coalesced_copy, vector_access};
 use tegula_ir::op::Opcode;
@@ -30,6 +34,24 @@ fn embed(part: &LinearLayout, whole: TileDims) -> LinearLayout {
     let bits = from.total_bits();
     let columns: Vec<u64> = (0..bits).map(|i| whole.pack(&from.unpack(1 << i))).collect();
     part.compose(&columns, whole)
+}
+
+/// A fragment in a slot, as `ldmatrix` reads it.
+pub(crate) struct FragmentReads<'c> {
+    slot: V<'c>,
+    /// The thread's part of the address, and the bits that it touches.
+    thread: V<'c>,
+    touched: u32,
+    transposed: bool,
+    pub reads: Vec<FragmentRead>,
+}
+
+/// One `ldmatrix`.
+pub(crate) struct FragmentRead {
+    /// The registers' part of the address.
+    at: u32,
+    /// Which words of the fragment it reads.
+    pub words: SmallVec<[usize; 4]>,
 }
 
 /// The offset, in elements, of a place in a slot.
@@ -237,8 +259,24 @@ impl<'c> Lowering<'c, '_> {
         let origin = if start.is_empty() { 0 } else { offset_of(slot_layout, start) * bytes };
         let offsets = access_offsets(slot_layout, &embed(&distributed, slot_layout.dims()))
             .ok_or_else(|| self.error(op, "the tile does not fit the buffer"))?;
-        if let Some(words) = self.load_by_ldmatrix(slot, origin, &offsets, bytes) {
-            self.values[result] = Some(Lowered::Words(words, self.e.block));
+        // With the dot's own instructions between the reads, few of the fragment's words take registers at a time: those of one instruction's depth come together.
+        let depth = self.depth_of_deferred(op);
+        let per_word = (4 / bytes.min(4)) as u64;
+        let word_bits = per_word.trailing_zeros() as usize;
+        let k_axis = |dot_operand: usize| if dot_operand == 0 { 1 } else { 0 };
+        let fragment = self.kernel.layouts[self.layout(result).expect("a tile")].clone();
+        let together = |bit: usize| match depth {
+            None => true,
+            Some((operand, depth)) => {
+                let column = fragment.columns(Space::Register)[word_bits + bit];
+                fragment.dims().coord(column, k_axis(operand)) < u64::from(depth)
+            }
+        };
+        if let Some(reads) = self.ldmatrix_reads(slot, origin, &offsets, bytes, together) {
+            self.values[result] = Some(match depth {
+                Some(_) => Lowered::Fragment(Rc::new(reads)),
+                None => Lowered::Words(self.read_whole_fragment(&reads), self.e.block),
+            });
             return Ok(());
         }
         let vectors = vector_access(&offsets, 0, 16 / bytes);
@@ -257,19 +295,21 @@ impl<'c> Lowering<'c, '_> {
         Ok(())
     }
 
-    /// Reads fragments by `ldmatrix`, if every 8 × 8 matrix of 16-bit words has its rows (or, transposed, its columns) in 16
+    /// How a fragment is read by `ldmatrix`, if every 8 × 8 matrix of 16-bit words has its rows (or, transposed, its columns) in 16
     /// consecutive bytes.
     ///
     /// In one instruction lane `8 m + r` gives the address of row `r` of matrix `m`, and lane `l` receives two elements of row `l / 4`. So
     /// the address map is the fragment's own map with its bits in other roles: the three lane bits (or, transposed, the register bit and two
     /// lane bits) that select the row come from the low bits of the lane, the register bits that select the matrix from the next two.
-    fn load_by_ldmatrix(
+    /// `together` says which register bits (of those that choose a word) may select the matrix: the first two of them do.
+    fn ldmatrix_reads(
         &mut self,
         slot: V<'c>,
         origin: u32,
         offsets: &LinearLayout,
         bytes: u32,
-    ) -> Option<Vec<V<'c>>> {
+        together: impl Fn(usize) -> bool,
+    ) -> Option<FragmentReads<'c>> {
         let per_word = (4 / bytes) as u64;
         if bytes > 4 {
             return None;
@@ -293,33 +333,85 @@ impl<'c> Lowering<'c, '_> {
         } else {
             return None;
         };
-        let n = 1usize << outside.len().min(2);
-        let matrices = &outside[..outside.len().min(2)];
+        // In the order of registers: the words of an instruction must be neighbours, or each of them is moved.
+        let matrices: SmallVec<[usize; 2]> =
+            (0..outside.len()).filter(|&bit| together(bit)).take(2).collect();
         let address_lanes: Vec<u32> = rows
             .iter()
-            .chain(matrices)
-            .map(|&c| c as u32 * bytes)
+            .copied()
+            .chain(matrices.iter().map(|&bit| outside[bit]))
+            .map(|c| c as u32 * bytes)
             .chain(std::iter::repeat(0))
             .take(5)
             .collect();
         let warps: Vec<u32> = offsets.columns(Space::Warp).iter().map(|&c| c as u32 * bytes).collect();
+        let selecting = matrices.iter().fold(0usize, |m, &bit| m | 1 << bit);
+        let words_of = |first: usize| {
+            (0..1usize << matrices.len())
+                .map(|m| matrices.iter().enumerate().fold(first, |w, (i, &bit)| w | (m >> i & 1) << bit))
+                .collect()
+        };
+        let reads = (0..1usize << outside.len())
+            .filter(|word| word & selecting == 0)
+            .map(|first| FragmentRead {
+                at: (offsets.flat((first as u64) << packed_bits) as u32 * bytes) ^ origin,
+                words: words_of(first),
+            })
+            .collect();
         let thread = self.linear(&address_lanes, &warps);
         let touched = address_lanes.iter().chain(&warps).fold(0, |m, &c| m | c);
+        Some(FragmentReads { slot, thread, touched, transposed: !plain, reads })
+    }
 
-        let words = 1usize << outside.len();
-        let mut out = Vec::with_capacity(words);
-        for first in (0..words).step_by(n) {
-            let at = (offsets.flat((first as u64) << packed_bits) as u32 * bytes) ^ origin;
-            let (mixed, immediate) = (at & touched, at & !touched);
-            let own = self.e.xor(thread, self.e.i32(mixed.into()));
-            let ptr = self.e.const_byte_offset(self.e.byte_offset(slot, own), immediate as i32);
-            out.extend(nvvm::ldmatrix(&self.e, ptr, n, !plain));
+    /// Reads some of a fragment's words. `starts` has the addresses that reads begin from, by what is mixed into the thread's part.
+    ///
+    /// In a crowded loop they are computed anew in each iteration: LLVM would keep all of them in registers around it.
+    pub fn read_fragment(
+        &self,
+        of: &FragmentReads<'c>,
+        read: usize,
+        starts: &mut HashMap<u32, V<'c>>,
+    ) -> Vec<V<'c>> {
+        let FragmentRead { at, ref words } = of.reads[read];
+        let (mixed, immediate) = (at & of.touched, at & !of.touched);
+        let start = *starts.entry(mixed).or_insert_with(|| {
+            let own = match mixed {
+                0 => of.thread,
+                _ if self.crowded => nvvm::xor_here(&self.e, of.thread, mixed),
+                _ => self.e.xor(of.thread, self.e.i32(mixed.into())),
+            };
+            self.e.byte_offset(of.slot, own)
+        });
+        let ptr = self.e.const_byte_offset(start, immediate as i32);
+        nvvm::ldmatrix(&self.e, ptr, words.len(), of.transposed)
+    }
+
+    /// Reads all of a fragment's words.
+    pub fn read_whole_fragment(&self, of: &FragmentReads<'c>) -> Vec<V<'c>> {
+        let mut words = vec![None; of.reads.iter().map(|read| read.words.len()).sum()];
+        let mut starts = HashMap::new();
+        for (i, read) in of.reads.iter().enumerate() {
+            for (&word, v) in read.words.iter().zip(self.read_fragment(of, i, &mut starts)) {
+                words[word] = Some(v);
+            }
         }
-        Some(out)
+        words.into_iter().map(|word| word.expect("each word is read")).collect()
     }
 
     /// Lowers the start of an asynchronous copy of a view's tile into a slot.
     pub fn async_copy_view(&mut self, op: Op) -> Result {
+        if !self.crowded {
+            return self.async_copy(op);
+        }
+        // Rows and columns of what it copies would take registers through the loop.
+        let again = self.thread.lane_again(&self.e);
+        let outer = std::mem::replace(&mut self.thread, again);
+        let done = self.async_copy(op);
+        self.thread = outer;
+        done
+    }
+
+    fn async_copy(&mut self, op: Op) -> Result {
         let data = self.kernel.ops[op].clone();
         let view = self.view(data.operands[0]);
         let rank = view.dims.len();

@@ -42,6 +42,19 @@ impl<'c> Thread<'c> {
         Thread::of(e, kernel, super::nvvm::thread_index_again(e), Some(e.block))
     }
 
+    /// The same with the lane read once more, for what a crowded loop computes again in each iteration. (The warp is uniform, and takes no register of a thread's.)
+    pub fn lane_again(&self, e: &Emitter<'c>) -> Thread<'c> {
+        let tid = super::nvvm::thread_index_again(e);
+        Thread {
+            lane: e.and(tid, e.i32(31)),
+            coords: HashMap::new(),
+            owners: HashMap::new(),
+            linear: HashMap::new(),
+            read_in: Some(e.block),
+            ..*self
+        }
+    }
+
     fn of(e: &Emitter<'c>, kernel: &Kernel, tid: V<'c>, read_in: Option<BlockRef<'c, 'c>>) -> Thread<'c> {
         let lane = e.and(tid, e.i32(31));
         // Uniform in the warp, and said so: what is derived from it can then live in uniform registers.

@@ -1,5 +1,7 @@
 //! Lowered values: registers of tiles, the parts of views, shared buffers; and the kernel's arguments.
 
+use std::rc::Rc;
+
 use melior::Context;
 use melior::ir::Type as MlirType;
 use melior::ir::{BlockRef, ValueLike};
@@ -12,6 +14,7 @@ use tegula_ir::op::{Literal, Opcode};
 use tegula_ir::types::{Elem, ElemType, Type};
 
 use super::emitter::{Types, V};
+use super::shared::FragmentReads;
 use super::{Lowering, Result};
 
 /// What a value of tile IR is for one thread.
@@ -22,6 +25,8 @@ pub(crate) enum Lowered<'c> {
     /// The thread's elements of a tile, packed into 32-bit words in register order, as the tensor core takes them; with the block
     /// they were made in.
     Words(Vec<V<'c>>, BlockRef<'c, 'c>),
+    /// A fragment in shared memory, which the one dot that takes it reads.
+    Fragment(Rc<FragmentReads<'c>>),
     /// A view.
     View(View<'c>),
     /// The byte offset of a ring of buffers, or of the barriers of one, in shared memory.
@@ -37,6 +42,8 @@ pub(crate) struct View<'c> {
     /// See [`tegula_ir::kernel::ParamFacts::long_strides`].
     pub long_strides: SmallVec<[u32; 4]>,
     pub index: MlirType<'c>,
+    /// Extents as i32, where they are i64 that are known to fit: bounds are checked in 32 bits then.
+    pub small_dims: SmallVec<[Option<V<'c>>; 4]>,
 }
 
 impl<'c> Types<'c> {
@@ -143,6 +150,7 @@ impl<'c> Lowering<'c, '_> {
                             .collect(),
                         long_strides: param.facts.long_strides.clone(),
                         index: self.e.t.int(bits.into()),
+                        small_dims: SmallVec::new(),
                     })
                 }
                 Type::Tile(tile) => {

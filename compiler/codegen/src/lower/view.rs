@@ -60,12 +60,27 @@ impl<'c> Lowering<'c, '_> {
                     .collect();
                 let (dims, strides) = (numbers[..rank].to_vec(), numbers[rank..].to_vec());
                 let long_strides = SmallVec::new();
-                self.values[result] =
-                    Some(Lowered::View(View { base, dims, strides, long_strides, index: self.e.t.i64 }));
+                let small_dims = data.operands[1..=rank].iter().map(|&v| self.small(v)).collect();
+                let view = View { base, dims, strides, long_strides, index: self.e.t.i64, small_dims };
+                self.values[result] = Some(Lowered::View(view));
             }
             _ => unreachable!("dispatched in `op`"),
         }
         Ok(())
+    }
+
+    /// A 64-bit number as i32, if it is one that was widened: from i32, or an extent of a small view.
+    fn small(&mut self, value: Value) -> Option<V<'c>> {
+        let data = &self.kernel.ops[self.kernel.def_op(value)?];
+        let operand = *data.operands.first()?;
+        match data.opcode {
+            Opcode::Cast(_) if self.elem(operand) == Elem::I32 => Some(self.scalar(operand)),
+            Opcode::ViewDim(axis) => {
+                let extent = self.view(operand).dims[axis as usize];
+                (extent.r#type() == self.e.t.i32).then_some(extent)
+            }
+            _ => None,
+        }
     }
 
     /// Offsets in the width of a view's indices.
@@ -147,7 +162,28 @@ impl<'c> Lowering<'c, '_> {
         for &d in &by_change {
             base = self.e.byte_offset(base, distance(self, d, starts[d]));
         }
-        let firsts: Vec<V<'c>> = (0..rank).map(|d| self.e.add(starts[d], thread[d])).collect();
+        // In 32 bits an index that is too large wraps to a negative one, which is outside as well: so small extents need no more, if the offset is small itself.
+        let in_32: Vec<Option<V<'c>>> = (0..rank)
+            .map(|d| view.small_dims.get(d).copied().flatten().filter(|_| self.elem(offsets[d]) == Elem::I32))
+            .collect();
+        let firsts: Vec<V<'c>> = (0..rank)
+            .map(|d| match in_32[d] {
+                Some(_) => {
+                    let start = self.scalar(offsets[d]);
+                    self.e.add(start, coords[d])
+                }
+                None => self.e.add(starts[d], thread[d]),
+            })
+            .collect();
+
+        let mut ends: Vec<V<'c>> = (0..rank).map(|d| in_32[d].unwrap_or(view.dims[d])).collect();
+        // Of what is not wanted nothing is inside. In a crowded loop that is said once, of an extent: each combination of conditions takes an instruction.
+        let mut also = wanted;
+        if let (true, Some(is_wanted), Some(&d)) = (self.crowded, wanted, by_change.last()) {
+            let nothing = self.e.int(ends[d].r#type(), 0);
+            ends[d] = self.e.select(is_wanted, ends[d], nothing);
+            also = None;
+        }
 
         let disjoint = super::shared::registers_are_disjoint(l);
         let mut parts = Vec::with_capacity(vectors.len());
@@ -155,13 +191,14 @@ impl<'c> Lowering<'c, '_> {
             let coords = self.register_coords(l, registers[0]);
             let mut ptr = base;
             // What changes and is common to many vectors comes first, what is invariant last: each then costs one instruction.
-            let mut inside = wanted.unwrap_or_else(|| self.e.bool(true));
+            let mut inside = also.unwrap_or_else(|| self.e.bool(true));
             for &d in by_change.iter().rev() {
                 let c = self.register_step(l, d, coords[d], view.index, disjoint);
                 ptr = self.e.byte_offset(ptr, distance(self, d, c));
+                let c = if in_32[d].is_some() { self.e.resize(c, self.e.t.i32, true) } else { c };
                 let index = self.e.add(firsts[d], c);
                 // Unsigned: a negative index is a huge one.
-                inside = self.e.and(inside, self.e.icmp(IntCmp::Ult, index, view.dims[d]));
+                inside = self.e.and(inside, self.e.icmp(IntCmp::Ult, index, ends[d]));
             }
             parts.push(Part { registers, ptr, inside });
         }

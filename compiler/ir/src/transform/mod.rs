@@ -5,6 +5,7 @@
 
 pub mod assign_layouts;
 pub mod insert_barriers;
+pub mod keep_operands;
 pub mod legalize_math;
 pub mod merge_warp_groups;
 pub mod pipeline_loops;
@@ -69,9 +70,18 @@ pub const PASSES: &[Pass] = &[
         },
     },
     Pass {
+        name: "keep_operands",
+        summary: "operands of dots that a loop has no registers for, into shared memory",
+        run: |kernel, gpu| {
+            let kept = keep_operands::run(kernel, gpu);
+            keep_operands::wait_for_copies(kernel, &kept);
+            Ok(!kept.is_empty())
+        },
+    },
+    Pass {
         name: "pipeline_loops",
         summary: "load ahead in loops, through rings of shared buffers",
-        run: |kernel, gpu| Ok(pipeline_loops::run(kernel, gpu, u32::MAX) > 1),
+        run: |kernel, gpu| Ok(pipeline_loops::run(kernel, gpu, u32::MAX) > 0),
     },
     Pass {
         name: "specialize_warps",

@@ -6,8 +6,8 @@
 
 use super::plan_shared_memory::SharedPlan;
 use super::{
-    assign_layouts, insert_barriers, legalize_math, merge_warp_groups, pipeline_loops, plan_shared_memory,
-    simplify,
+    assign_layouts, insert_barriers, keep_operands, legalize_math, merge_warp_groups, pipeline_loops,
+    plan_shared_memory, simplify,
     specialize_warps::{self, Depth},
 };
 use crate::artifact::CompileError;
@@ -41,15 +41,19 @@ pub fn run(kernel: &Kernel, gpu: &GpuFeatures) -> Result<Scheduled, CompileError
     if let Some(specialized) = specialize(&kernel, gpu) {
         return Ok(specialized);
     }
-    let mut most = u32::MAX;
+    let (mut most, mut keep) = (u32::MAX, true);
     loop {
         let mut attempt = kernel.clone();
+        let kept = if keep { keep_operands::run(&mut attempt, gpu) } else { Vec::new() };
         let deepest = pipeline_loops::run(&mut attempt, gpu, most);
-        if deepest > 1 {
+        keep_operands::wait_for_copies(&mut attempt, &kept);
+        if deepest > 0 {
             simplify::run(&mut attempt);
         }
         match with_layouts(attempt, gpu) {
-            Err(_) if deepest > 1 => most = deepest - 1,
+            Err(_) if deepest > u32::from(!kept.is_empty()) => most = deepest - 1,
+            // Rings serve the loop better than registers that do not spill.
+            Err(_) if !kept.is_empty() => (most, keep) = (u32::MAX, false),
             done => return done,
         }
     }

@@ -87,7 +87,7 @@ pub fn attention_prefix<T: Float + DotInto<f32>, E: Element>(
         let change = |score: Tile<f32>| {
             if features.softcap { (score * scale * (1.0 / softcap)).tanh() * softcap } else { score }
         };
-        state.step_changed(qs, ks, vs, change, visible, false, c)
+        state.step_changed(qs, ks, vs, change, visible, c)
     };
     let whole = begin + (end - begin).clamp(0, i32::MAX) / block_kv * block_kv;
     let mut state = OnlineSoftmax::new(rows, value_dim);

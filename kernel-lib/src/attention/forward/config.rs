@@ -33,6 +33,10 @@ const CAUSAL_IN_LARGE_BLOCKS: usize = 2048;
 /// Rows of a tensor core's tile: the fewest queries of a warp.
 const WARP_ROWS: usize = 16;
 
+/// GPUs for which other configs are chosen.
+const GPUS: [DeviceClass; 3] =
+    [DeviceClass::H200, DeviceClass::A100, DeviceClass::Gpu { multiprocessors: 142, compute: 89 }];
+
 impl ForwardConfig {
     /// The config for so many queries and keys of elements of `bytes` bytes.
     pub fn choose(
@@ -58,14 +62,26 @@ impl ForwardConfig {
                 let block_kv = if widest > 128 { 16 } else { 32 };
                 ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps: 4, num_stages: 1 }
             }
-            DeviceClass::Gpu { .. } => {
-                // 16 queries a warp: scores, output and fragments of Q, K and V of more do not fit its registers.
-                let block_q = queries.next_power_of_two().clamp(WARP_ROWS, 128);
-                // Of keys a step, as many as compile without spills: the fewer threads there are, the more addresses each of them keeps.
-                let block_kv =
-                    if block_q == 128 && widest <= 64 { 64 } else { (2048 / widest).clamp(16, 64) };
-                let num_warps = (block_q / WARP_ROWS) as u32;
-                ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps, num_stages: 2 }
+            DeviceClass::Gpu { compute, .. } => {
+                // 32 queries a warp share what it reads of keys and values; of heads of more than 128, output and scores of 16 fill its registers.
+                let block_q =
+                    queries.next_power_of_two().clamp(WARP_ROWS, if widest > 128 { 64 } else { 128 });
+                // Two CTAs a multiprocessor, where shared memory has room for them: while one waits, or computes exponentials, the other has the tensor cores. Rings of two slots are up to 4 % faster
+                // than turns on an H200, but of heads of 128 leave room for one CTA elsewhere; beyond the GPUs of data centres turns fit twice with half as many keys.
+                // With few queries, and so few threads, each of them keeps many addresses: then there are as many keys a step as compile without spills.
+                let (block_kv, num_stages) = match (block_q, widest) {
+                    (128, ..=64) => (128, 1),
+                    (128, _) => match compute {
+                        90 | 100 => (64, 2),
+                        80 => (64, 1),
+                        _ => (32, 1),
+                    },
+                    (64, ..=128) => (64, 2),
+                    (64, _) => (64, 1),
+                    _ => ((2048 / widest).clamp(16, 64), 2),
+                };
+                let num_warps = (block_q / WARP_ROWS).min(4) as u32;
+                ForwardConfig { block_q, block_kv, head_dim, value_dim, num_warps, num_stages }
             }
         }
     }
@@ -100,7 +116,7 @@ impl ForwardConfig {
         if bytes == 2 && block_q < WARP_ROWS * num_warps as usize {
             return Err(format!("{block_q} queries for {num_warps} warps, each of which takes {WARP_ROWS}"));
         }
-        // Queries pass through shared memory once; keys and values stay, as often as there are stages.
+        // Queries pass through shared memory once, if they do not stay in it; keys and values stay, as often as there are stages. (What does not fit beside queries gets fewer.)
         let needed = bytes * usize::max(block_q * tile.0, num_stages as usize * block_kv * (tile.0 + tile.1));
         let most = match compute {
             80 => 163 << 10,
@@ -149,7 +165,8 @@ impl ForwardConfig {
         legal
     }
 
-    /// [`choose`](Self::choose) for the kernel that changes scores: positions, biases and masks take registers, so on GPUs there are fewer keys a step.
+    /// [`choose`](Self::choose) for the kernel that changes scores, and for keys and values that are converted: positions, biases, masks and what was not yet converted take registers, so on GPUs a warp
+    /// has 16 queries, and there are fewer keys a step.
     pub fn choose_scored(
         queries: usize,
         keys: usize,
@@ -159,9 +176,16 @@ impl ForwardConfig {
         device: DeviceClass,
     ) -> ForwardConfig {
         let config = ForwardConfig::choose(queries, keys, head_dim, value_dim, bytes, device);
+        let widest = config.head_dim.max(config.value_dim);
         match device {
             DeviceClass::Host { .. } => config,
-            DeviceClass::Gpu { .. } => ForwardConfig { block_kv: config.block_kv.min(32), ..config },
+            DeviceClass::Gpu { .. } if bytes == 4 => config,
+            DeviceClass::Gpu { .. } => {
+                let block_q = queries.next_power_of_two().clamp(WARP_ROWS, 128);
+                let block_kv = (2048 / widest).clamp(16, 32);
+                let num_warps = (block_q / WARP_ROWS) as u32;
+                ForwardConfig { block_q, block_kv, num_warps, num_stages: 2, ..config }
+            }
         }
     }
 
@@ -206,9 +230,13 @@ impl ForwardConfig {
                 }
             }
         }
-        space.sort_by_key(|c| (c.head_dim, c.value_dim, c.block_q, c.block_kv));
-        space.dedup();
+        ForwardConfig::in_order(&mut space);
         space
+    }
+
+    fn in_order(space: &mut Vec<ForwardConfig>) {
+        space.sort_by_key(|c| (c.head_dim, c.value_dim, c.block_q, c.block_kv, c.num_warps, c.num_stages));
+        space.dedup();
     }
 }
 
@@ -371,8 +399,15 @@ fn variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variants: &mu
     let all = Given { causal: true, kv_len: true, q_start: true, lse: true };
     let (plain, causal) = (Given::default(), Given { causal: true, ..Given::default() });
     let given = [all, plain, causal, Given { lse: true, ..plain }, Given { lse: true, ..causal }];
-    for (device, host_only) in [(DeviceClass::H200, false), (DeviceClass::Host { threads: 2 }, true)] {
-        for config in ForwardConfig::space(bytes, device) {
+    let on_gpus = || {
+        let mut space: Vec<ForwardConfig> =
+            GPUS.iter().flat_map(|&gpu| ForwardConfig::space(bytes, gpu)).collect();
+        ForwardConfig::in_order(&mut space);
+        space
+    };
+    let on_host = ForwardConfig::space(bytes, DeviceClass::Host { threads: 2 });
+    for (space, host_only) in [(on_gpus(), false), (on_host, true)] {
+        for config in space {
             // On the host one kernel is like another; for GPUs, each is code of its own.
             let given = if host_only { &given[..1] } else { &given[..] };
             variants.extend(given.iter().map(|&given| {

@@ -54,7 +54,7 @@ pub fn attention_forward<T: Float + DotInto<f32>>(
     let start =
         if given.q_start { of_sequence(q_start, batch).clamp(-queries, keys) } else { keys - queries };
 
-    // The last key that each query sees; and `whole` keys that every query sees, in whole tiles.
+    // The last key that each query sees, the number of keys that all see, and of those that any sees.
     let rows = first + arange(0, block_q);
     let last = if given.causal { min(rows + start, keys - 1) } else { full([block_q], keys - 1) };
     let (seen_by_all, end) = if given.causal {
@@ -62,21 +62,23 @@ pub fn attention_forward<T: Float + DotInto<f32>>(
     } else {
         (keys, keys)
     };
-    let whole = seen_by_all / block_kv * block_kv;
 
     let k = head_rows(k, batch, kv_head, keys);
     let v = head_rows(v, batch, kv_head, keys);
     let c = log2_scale(scale);
     let qs = head_rows(q, batch, head, queries).load([first, 0], [block_q, head_dim]);
     let mut state = OnlineSoftmax::new(block_q, value_dim);
-    for key in range(0, whole).step_by(block_kv) {
+    for key in range(0, end).step_by(block_kv) {
         let ks = k.load([key, 0], [block_kv, head_dim]);
-        state = state.step(qs, ks, || v.load([key, 0], [block_kv, value_dim]), None, c);
-    }
-    for key in range(whole, end).step_by(block_kv) {
-        let ks = k.load([key, 0], [block_kv, head_dim]);
-        let visible = (key + arange(0, block_kv)).expand(0) <= last.expand(1);
-        state = state.step(qs, ks, || v.load([key, 0], [block_kv, value_dim]), Some(visible), c);
+        let masked = |scores: Tile<f32>| {
+            let mut scores = scores;
+            if (key + block_kv).gt(seen_by_all) {
+                let visible = (key + arange(0, block_kv)).expand(0) <= last.expand(1);
+                scores = select(visible, scores, f64::NEG_INFINITY);
+            }
+            scores
+        };
+        state = state.step_changed(qs, ks, || v.load([key, 0], [block_kv, value_dim]), masked, None, c);
     }
 
     let attended = state.finish();

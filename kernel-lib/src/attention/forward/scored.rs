@@ -283,8 +283,6 @@ fn attend<T: Float + DotInto<f32>, E: Element, F: ScoreMod>(
 
     let qs = rows_q.matrix(q, head).load([first, 0], [block_q, head_dim]).cast::<T>();
     let (k, v) = (rows_k.matrix(k, kv_head), rows_k.matrix(v, kv_head));
-    // With a bias of −∞ all that a query sees may be hidden, in any tile.
-    let guard = features.bias || F::SCORES;
     let c = if changes { constant(LOG2_E as f32) } else { log2_scale(scale) };
     let step = |state: OnlineSoftmax, key: Scalar<i32>, visible: Option<Tile<bool>>| {
         let ks = k.load([key, 0], [block_kv, head_dim]).cast::<T>();
@@ -297,7 +295,7 @@ fn attend<T: Float + DotInto<f32>, E: Element, F: ScoreMod>(
             }
             None => weights,
         };
-        state.step_dropped(qs, ks, vs, change, visible, guard, drop, c)
+        state.step_dropped(qs, ks, vs, change, visible, drop, c)
     };
 
     let mut state = OnlineSoftmax::new(block_q, value_dim);

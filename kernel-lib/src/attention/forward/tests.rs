@@ -272,7 +272,7 @@ fn what_does_not_fit_is_named() {
 
 #[test]
 fn what_is_chosen_is_in_the_space() {
-    for device in [DeviceClass::H200, DeviceClass::Host { threads: 2 }] {
+    for device in [DeviceClass::H200, DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
         for bytes in [2, 4] {
             let space = ForwardConfig::space(bytes, device);
             for head_dim in [16, 40, 64, 80, 96, 128, 256] {
@@ -302,6 +302,27 @@ fn blocks_of_128_queries() {
             let p = Problem { value_dim, ..problem(queries, keys, heads, head_dim, causal) };
             run(&Case::<bf16>::random(p.clone(), 1.0, seed as u64), Memory::Bshd, None);
             run(&Case::<f16>::random(p, 1.0, seed as u64), Memory::Bhsd, None);
+        }
+    }
+}
+
+/// The general kernel with what is chosen for GPUs: queries in registers or in shared memory, keys and values in rings or in turns.
+#[test]
+fn the_general_kernel_as_gpus_are_given_it() {
+    let ada = DeviceClass::Gpu { multiprocessors: 142, compute: 89 };
+    let cases = [
+        (128, 64, DeviceClass::H200),
+        (128, 128, DeviceClass::H200),
+        (128, 128, DeviceClass::A100),
+        (128, 128, ada),
+        (64, 128, DeviceClass::H200),
+        (64, 256, DeviceClass::H200),
+    ];
+    for (seed, (queries, head_dim, device)) in cases.into_iter().enumerate() {
+        let config = ForwardConfig::choose(queries, 300, head_dim, head_dim, 2, device);
+        for (keys, causal) in [(130, false), (259, true)] {
+            let p = problem(queries - 3, keys, (2, 1), head_dim, causal);
+            run(&Case::<bf16>::random(p, 1.0, seed as u64), Memory::Bshd, Some(config));
         }
     }
 }

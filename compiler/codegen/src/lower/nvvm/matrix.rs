@@ -91,3 +91,8 @@ pub fn ldmatrix<'c>(e: &Emitter<'c>, address: V<'c>, n: usize, transposed: bool)
     let packed = e.intrinsic(&name, &[address], e.ty(&format!("!llvm.struct<({fields})>")));
     (0..n).map(|i| e.field(packed, i as i64, e.t.i32)).collect()
 }
+
+/// a ⊕ b, computed where it stands: LLVM does not move it out of a loop.
+pub fn xor_here<'c>(e: &Emitter<'c>, a: V<'c>, b: u32) -> V<'c> {
+    e.asm(&format!("xor.b32 $0, $1, {b};"), "=r,r", &[a], &[e.t.i32], true)[0]
+}

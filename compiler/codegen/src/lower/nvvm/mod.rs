@@ -20,7 +20,7 @@ pub(super) use math::{
     cvt_pair, cvt_toward_zero, ex2, ex2_ftz, f32_to_fp8, f32_to_fp8_word, fp8_to_f32, int_to_f32_toward_zero,
     rsqrt, shift64,
 };
-pub(super) use matrix::{MmaKind, ldmatrix, mma};
+pub(super) use matrix::{MmaKind, ldmatrix, mma, xor_here};
 pub(super) use memory::{
     AtomicAccess, atomic_cas, atomic_load, atomic_rmw, cp_async, cp_async_commit, cp_async_wait,
     load_predicated, prefetch, reduce_add, store_predicated,

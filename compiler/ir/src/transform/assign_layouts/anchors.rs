@@ -362,34 +362,54 @@ impl Mma {
     }
 }
 
-/// Does the value reach an operand of a dot (not its accumulator) through elementwise operations?
+/// Does the value reach an operand of a dot (not its accumulator) through elementwise operations and branches?
 fn feeds_another_dot(kernel: &Kernel, value: Value) -> bool {
-    let mut reached = std::collections::HashSet::from([value]);
     let mut found = false;
     kernel.walk(kernel.body, &mut |op| {
         let data = &kernel.ops[op];
-        match data.opcode {
-            Opcode::Dot(_) => found |= data.operands[..2].iter().any(|v| reached.contains(v)),
-            _ if data.opcode.is_elementwise() && data.operands.iter().any(|v| reached.contains(v)) => {
-                reached.extend(data.results.iter().copied());
-            }
-            _ => {}
+        if let Opcode::Dot(_) = data.opcode {
+            found |= data.operands[..2].iter().any(|&v| comes_from(kernel, v, &|other| other == value));
         }
     });
     found
 }
 
-/// Is the value another dot's result, but for elementwise operations?
+/// Is the value another dot's result, but for elementwise operations and branches?
 fn comes_from_a_dot(kernel: &Kernel, value: Value) -> bool {
+    let is_dot =
+        |value| kernel.def_op(value).is_some_and(|op| matches!(kernel.ops[op].opcode, Opcode::Dot(_)));
+    comes_from(kernel, value, &is_dot)
+}
+
+/// Is the value, or one that elementwise operations and branches make it of, such a one?
+fn comes_from(kernel: &Kernel, value: Value, wanted: &dyn Fn(Value) -> bool) -> bool {
     let mut seen = std::collections::HashSet::new();
     let mut work = vec![value];
     while let Some(value) = work.pop() {
-        let Some(op) = kernel.def_op(value).filter(|_| seen.insert(value)) else { continue };
-        match &kernel.ops[op].opcode {
-            Opcode::Dot(_) => return true,
-            opcode if opcode.is_elementwise() => work.extend(kernel.ops[op].operands.iter().copied()),
+        if !seen.insert(value) {
+            continue;
+        }
+        if wanted(value) {
+            return true;
+        }
+        let Some(op) = kernel.def_op(value) else { continue };
+        let data = &kernel.ops[op];
+        match data.opcode {
+            Opcode::If => {
+                let index = data.results.iter().position(|&result| result == value);
+                work.extend(index.into_iter().flat_map(|i| branches_of(kernel, op, i)));
+            }
+            _ if data.opcode.is_elementwise() => work.extend(data.operands.iter().copied()),
             _ => {}
         }
     }
     false
+}
+
+/// What each branch gives as the result of this number.
+fn branches_of(kernel: &Kernel, op: Op, index: usize) -> impl Iterator<Item = Value> {
+    kernel.ops[op].regions.iter().filter_map(move |&region| {
+        let terminator = kernel.terminator(region)?;
+        kernel.ops[terminator].operands.get(index).copied()
+    })
 }

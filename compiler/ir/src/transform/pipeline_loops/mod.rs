@@ -15,7 +15,7 @@
 //! One barrier an iteration serves both ends: it makes every thread's copies of iteration i visible, and it tells that all threads are done
 //! with iteration i−1, whose slot the next copy overwrites.
 //!
-//! A loop that is nothing but a matrix product is pipelined one level deeper, from shared memory into registers: see [`sliced`].
+//! A loop that is nothing but a matrix product is pipelined one level deeper, from shared memory into registers: see [`sliced`]. With one stage, loads of different dots take turns: see [`turns`].
 //!
 //! What qualifies: a view load of rank 2 (padding with zeros), or a load of as many pointers (with zeros where it is masked), from memory that the loop does not write, at the top level of a loop's
 //! body, that feeds a dot there directly or through permutations and elementwise operations, whose address depends on nothing but the
@@ -25,6 +25,7 @@
 //! bounds hold for iterations that do not exist, too.
 
 mod sliced;
+mod turns;
 
 use std::collections::HashSet;
 
@@ -40,12 +41,12 @@ use crate::rewrite::{Mapping, clone_op, mapped};
 use crate::target::GpuFeatures;
 use crate::types::{Elem, SharedType, Type};
 
-/// Pipelines every loop that has something to pipeline, with `most` stages at most. Gives the stages of the deepest pipeline; 1: there is none.
+/// Pipelines every loop that has something to pipeline, with `most` stages at most. Gives the stages of the deepest pipeline; 1: there are only loads that take turns (see [`turns`]); 0: there is none.
 pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> u32 {
     let info = AxisInfoMap::compute(kernel);
     let mut loops = Vec::new();
     collect(kernel, kernel.body, &mut loops);
-    let mut deepest = 1;
+    let mut deepest = 0;
     for (block, op) in loops {
         let loads = candidates(kernel, &info, op);
         if loads.is_empty() {
@@ -59,6 +60,8 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, most: u32) -> u32 {
         if stages >= 2 {
             pipeline(kernel, block, op, &loads, stages);
             deepest = deepest.max(stages);
+        } else if stages == 1 && turns::run(kernel, block, op, &loads) {
+            deepest = deepest.max(1);
         }
     }
     deepest
@@ -120,7 +123,7 @@ fn candidates(kernel: &mut Kernel, info: &AxisInfoMap, for_op: Op) -> Vec<Candid
         }
         let Some(slice) = address_slice(kernel, for_op, &operands) else { continue };
         let elem = kernel.ty(data.results[0]).value_elem().expect("verified");
-        let shared = shared_layout(shape.dims(), &access.order, elem);
+        let shared = slot_layout(shape.dims(), &access.order, elem);
         let layout = kernel.intern_layout(shared);
         let ring = SharedType { elem, shape, slots: 0, layout };
         found.push(Candidate { load: op, operands, copy, slice, ring });
@@ -207,7 +210,7 @@ fn address_slice(kernel: &Kernel, for_op: Op, values: &[Value]) -> Option<Vec<Op
 
 /// Rows of up to 128 bytes with their 16-byte chunks permuted, so that eight rows of a chunk column lie in different banks:
 /// `ldmatrix` then reads without conflicts, plain or transposed.
-fn shared_layout(shape: &[u32], order: &[usize], elem: Elem) -> layout::LinearLayout {
+pub(super) fn slot_layout(shape: &[u32], order: &[usize], elem: Elem) -> layout::LinearLayout {
     let bytes = elem.bits().max(8) / 8;
     let vec = 16 / bytes;
     let row_bytes = shape[order[0]] * bytes;
@@ -341,7 +344,8 @@ fn whole(kernel: &mut Kernel, for_op: Op, ring: &Rings<'_>) {
     b.effect(Opcode::AsyncWait(ring.stages - 2), &[]);
     b.effect(Opcode::Barrier, &[]);
     // Copies after the last read of the slots: the tensor cores have work at once, and the copies' address arithmetic runs under it.
-    // Where the fragments are too large to be read all at once, ptxas must be free to read them late, so the copies go first.
+    // Where the fragments are too large to be read all at once, they are read under the products, and the copies go first: behind a product, when its result fills the registers, there is no room for their
+    // addresses.
     let last_load = old.iter().rposition(|&op| ring.position(op).is_some());
     let late = fragment_registers(b.kernel, ring.loads) <= MAX_FRAGMENT_REGISTERS;
     if !late {
