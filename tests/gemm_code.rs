@@ -352,6 +352,7 @@ fn attention_backward_in_one_kernel() {
         let exponentials = &instructions[first.expect("weights")..last.expect("weights")];
         let waits = exponentials.iter().filter(|i| i.starts_with("WARPGROUP.DEPBAR")).count();
         assert_eq!(waits, 0, "products are waited for among the exponentials");
+        assert!(count("UTMASTG") > 0, "no store by the tensor-copy engine");
         assert!(count("UTMAREDG") > 0, "no reduction by the tensor-copy engine");
         assert_eq!(count("RED."), 0, "a reduction from registers");
         writeln!(

@@ -363,7 +363,7 @@ impl Consumer<'_> {
                     let wait = self.waits.iter().find(|w| w.op == op);
                     of_dots.extend(wait.iter().flat_map(|w| w.of.iter().copied()));
                 }
-                opcode if data.operands.iter().any(|v| of_dots.contains(v)) => {
+                opcode if self.takes_any(op, &of_dots) => {
                     of_dots.extend(data.results.iter().copied());
                     // Shapes cost nothing, and are made anew where they are needed.
                     let moves_only = matches!(
@@ -387,6 +387,18 @@ impl Consumer<'_> {
         let is_tile = |v: &Value| self.kernel.ty(*v).shape().is_some_and(|s| s.rank() > 0);
         computed.retain(|v| is_tile(v) && needed.contains(v));
         computed
+    }
+
+    /// Does an operation, or one inside of it, take any of these?
+    fn takes_any(&self, op: Op, values: &HashSet<Value>) -> bool {
+        let mut takes = self.kernel.ops[op].operands.iter().any(|v| values.contains(v));
+        for &region in &self.kernel.ops[op].regions {
+            let kernel = &*self.kernel;
+            kernel.walk(region, &mut |inner| {
+                takes |= kernel.ops[inner].operands.iter().any(|v| values.contains(v));
+            });
+        }
+        takes
     }
 
     /// What a loop carries of dots' results from one iteration to the next, sums that dots add to aside. `left` ends with the body's terminator.
