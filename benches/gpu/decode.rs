@@ -4,7 +4,7 @@
 //! memory from call to call, so that the L2 holds nothing of what is read next, and are replayed as a graph, so that what is timed is the GPU. Before anything is timed, the result is
 //! compared with f64 at sampled heads.
 //!
-//! `--decode-space` times every config with many numbers of splits instead, of these caches only: what the choice of both is fitted to. Peers are timed by `decode_peers.py` beside
+//! `--decode-splits` times the config that is chosen with many numbers of splits instead; `--decode-space` times every config with many numbers of splits instead, of these caches only: what the choice of both is fitted to. Peers are timed by `decode_peers.py` beside
 //! this file, which runs this program and PyTorch in turn.
 
 use std::fmt::Write as _;
@@ -132,6 +132,8 @@ struct Row {
 pub struct Options {
     /// Every config instead of the one that is chosen.
     pub space: bool,
+    /// The one that is chosen, with many numbers of splits.
+    pub splits: bool,
     /// Only caches of this name.
     pub cache: Option<String>,
     /// Only shapes of so many bytes (keys and values, in bf16) at least, and at most.
@@ -198,15 +200,15 @@ pub fn run(device: &Device, options: &Options, json: Option<&str>) -> Result<(),
     {
         let arena = Arena::<bf16>::new(device)?;
         let mut lies = vec![Lies::Whole, Lies::Heads, Lies::Pages(64)];
-        if !options.space {
+        if !options.space && !options.splits {
             lies.extend([Lies::Pages(16), Lies::Pages(128)]);
         }
         let lies: Vec<_> = lies.into_iter().map(|lies| (lies, lies.name::<bf16>())).collect();
-        all(&lies, &mut |shape, lies| arena.measure(shape, lies, options.space, end));
+        all(&lies, &mut |shape, lies| arena.measure(shape, lies, options, end));
     }
     let arena = Arena::<f8e4m3>::new(device)?;
     let lies = [Lies::Whole, Lies::Pages(64)].map(|lies| (lies, lies.name::<f8e4m3>()));
-    all(&lies, &mut |shape, lies| arena.measure(shape, lies, options.space, end));
+    all(&lies, &mut |shape, lies| arena.measure(shape, lies, options, end));
     if let Some(path) = json {
         let mut text = format!("{{\"device\": \"{}\", \"rows\": [\n", device.properties().model);
         text += &rows.iter().map(Row::to_json).collect::<Vec<_>>().join(",\n");
@@ -249,7 +251,13 @@ impl<E: Cached<bf16>> Arena<E> {
     }
 
     /// The choice of the library, or every config with every number of splits, until `end`.
-    fn measure(&self, shape: [usize; 2], lies: Lies, space: bool, end: Instant) -> Result<Vec<Row>, Failure> {
+    fn measure(
+        &self,
+        shape: [usize; 2],
+        lies: Lies,
+        &Options { space, splits, .. }: &Options,
+        end: Instant,
+    ) -> Result<Vec<Row>, Failure> {
         let [batch, keys] = shape;
         let table = self.table(shape, lies)?;
         let expected = self.expected(shape, table.as_ref().map(|table| &table.pages[..]), lies);
@@ -262,12 +270,12 @@ impl<E: Cached<bf16>> Arena<E> {
             us,
             bytes: 2 * elements(shape) * size_of::<E::Storage>(),
         };
-        if !space {
+        if !space && !splits {
             let us = case.time(&DecodeOptions::default(), &expected, (ROUND_MS, ROUNDS))?;
             return Ok(vec![row(us, None)]);
         }
         let mut rows = Vec::new();
-        for (config, splits) in configs(shape, DeviceClass::of(&self.device)) {
+        for (config, splits) in configs(shape, DeviceClass::of(&self.device), space) {
             if Instant::now() > end {
                 break;
             }
@@ -446,23 +454,26 @@ impl<E: Cached<bf16>> Case<'_, E> {
 }
 
 /// Every legal config and number of splits.
-fn configs([batch, keys]: [usize; 2], device: DeviceClass) -> Vec<(DecodeConfig, usize)> {
+fn configs([batch, keys]: [usize; 2], device: DeviceClass, space: bool) -> Vec<(DecodeConfig, usize)> {
     let group = HEADS / KV_HEADS;
     let shape = DecodeShape { queries: 1, group, keys, head_dim: DIM, value_dim: DIM, bytes: 2 };
     let chosen = DecodeConfig::choose(shape, device);
     let programs = batch * chosen.programs(KV_HEADS, group);
-    let mut all = Vec::new();
-    for block_kv in [32, 64, 128] {
+    let mut configs = Vec::new();
+    if space {
         for (num_warps, num_stages) in [2, 4, 8].iter().flat_map(|&w| [2, 3, 4].map(|s| (w, s))) {
-            let config = DecodeConfig { block_kv, num_warps, num_stages, ..chosen };
-            for splits in SPLITS {
-                let few = splits == 1 || splits * programs <= MOST_PROGRAMS;
-                if few && config.check(shape, splits, device).is_ok() {
-                    all.push((config, splits));
-                }
-            }
+            let with = |block_kv| DecodeConfig { block_kv, num_warps, num_stages, ..chosen };
+            configs.extend([32, 64, 128].map(with));
         }
+    } else {
+        configs.extend([chosen, chosen.for_programs(1, shape, device)]);
     }
+    let with_splits = |config: DecodeConfig| SPLITS.map(|splits| (config, splits));
+    let mut all: Vec<_> = configs.into_iter().flat_map(with_splits).collect();
+    all.retain(|(config, splits)| {
+        let few = *splits == 1 || splits * programs <= MOST_PROGRAMS;
+        few && config.check(shape, *splits, device).is_ok()
+    });
     all
 }
 

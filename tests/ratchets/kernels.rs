@@ -16,7 +16,10 @@ use tegula_codegen::target::Target;
 use tegula_kernels::DeviceClass;
 use tegula_kernels::attention::append::config::AppendConfig;
 use tegula_kernels::attention::backward::config::BackwardConfig;
-use tegula_kernels::attention::decode::config::{DecodeConfig, DecodeShape};
+use tegula_kernels::attention::decode::{
+    self,
+    config::{DecodeConfig, DecodeShape},
+};
 use tegula_kernels::attention::forward::config::ForwardConfig;
 use tegula_kernels::attention::forward::kernel::Given;
 use tegula_kernels::attention::forward::scored::Features;
@@ -109,6 +112,14 @@ fn chosen() -> Vec<Chosen> {
         add("attention_decode", "bf16, split", &DecodeConfig::choose(shape, GPU), &what);
         let alone = DecodeConfig::choose(shape, GPU).for_programs(1, shape, GPU);
         add("attention_decode", "bf16, split", &alone, &format!("{what}, one a multiprocessor"));
+        let read =
+            decode::kernel::Features { scaled: true, lse: true, ..decode::kernel::Features::default() };
+        let converting = DecodeConfig::choose(shape, GPU).converting(shape, GPU);
+        for page_size in [None, Some(64)] {
+            let features = decode::kernel::Features { page_size, ..read };
+            let what = format!("{what}, FP8 pages of {page_size:?}");
+            add("attention_decode_cache", "bf16, f8e4m3", &(converting, features), &what);
+        }
         add("attention_append", "bf16", &AppendConfig::choose(1, 8, head_dim, head_dim, GPU), &what);
         let append = (AppendConfig::choose(1, 8, head_dim, head_dim, GPU), rotary::Pairing::Half);
         add("attention_append_rotary", "bf16", &append, &what);

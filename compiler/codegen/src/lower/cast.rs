@@ -1,10 +1,10 @@
 //! Conversions between element types, by the rules of `tegula_ir::op`: nearest even into narrower floats, saturating into integers,
 //! NaN to 0, saturation to the largest finite value into the narrow formats.
 
-use melior::ir::{Type, ValueLike};
-use tegula_ir::kernel::Op;
+use melior::ir::{Type as MlirType, ValueLike};
+use tegula_ir::kernel::{Op, Value};
 use tegula_ir::op::{BinaryOp, Opcode, Rounding};
-use tegula_ir::types::Elem;
+use tegula_ir::types::{Elem, Type};
 
 use super::emitter::{IntCmp, V};
 use super::values::Lowered;
@@ -15,6 +15,9 @@ impl<'c> Lowering<'c, '_> {
     pub fn cast(&mut self, op: Op) -> Result {
         let data = &self.kernel.ops[op];
         let (operand, result) = (data.operands[0], data.results[0]);
+        if matches!(data.opcode, Opcode::Cast(_)) && self.widen_words(operand, result) {
+            return Ok(());
+        }
         let regs = self.regs(operand);
         let to_ty = self.kernel.ty(result).as_tile().expect("verified").elem;
         if data.opcode == Opcode::Cast(Rounding::Default)
@@ -60,7 +63,7 @@ impl<'c> Lowering<'c, '_> {
         Ok(())
     }
 
-    fn reinterpret(&self, v: V<'c>, ty: Type<'c>) -> V<'c> {
+    fn reinterpret(&self, v: V<'c>, ty: MlirType<'c>) -> V<'c> {
         let t = &self.e.t;
         match (v.r#type() == t.global, ty == t.global) {
             (true, true) => v,
@@ -108,6 +111,43 @@ impl<'c> Lowering<'c, '_> {
             return None;
         }
         Some(regs.chunks(4).map(|four| nvvm::f32_to_fp8_word(&self.e, four, e4m3)).collect())
+    }
+
+    /// FP8 to wider floats four at a time, from and to words: an instruction makes a word of f16 of half of one. Was it done?
+    fn widen_words(&mut self, operand: Value, result: Value) -> bool {
+        let (Type::Tile(from), Type::Tile(to)) = (self.kernel.ty(operand), self.kernel.ty(result)) else {
+            return false;
+        };
+        let (Some(from), Some(to)) = (from.elem.value(), to.elem.value()) else { return false };
+        let registers = self.num_registers(operand);
+        let fp8 = matches!(from, Elem::F8E4M3 | Elem::F8E5M2);
+        let wide = matches!(to, Elem::F16 | Elem::BF16 | Elem::F32);
+        if !fp8 || !wide || !self.target.features.fp8_cvt || !registers.is_multiple_of(4) {
+            return false;
+        }
+        let words = self.words(operand);
+        let e = &self.e;
+        let halves = words.iter().flat_map(|&word| {
+            let halves = e.bitcast(word, e.vector(2, e.t.i16));
+            [0, 1].map(|i| nvvm::fp8_pair_to_f16(e, e.extract(halves, i, e.t.i16), from == Elem::F8E4M3))
+        });
+        let halves: Vec<V<'c>> = halves.collect();
+        if to == Elem::F16 {
+            self.values[result] = Some(Lowered::Words(halves, e.block));
+            return true;
+        }
+        let of_pair = |&pair: &V<'c>| {
+            let pair = e.bitcast(pair, e.vector(2, e.t.f16));
+            [0, 1].map(|i| e.one("arith.extf", &[e.extract(pair, i, e.t.f16)], e.t.f32))
+        };
+        let wide: Vec<V<'c>> = halves.iter().flat_map(of_pair).collect();
+        if to == Elem::F32 {
+            self.set(result, wide);
+        } else {
+            let words = wide.chunks(2).map(|two| nvvm::cvt_pair(e, true, two[0], two[1])).collect();
+            self.values[result] = Some(Lowered::Words(words, e.block));
+        }
+        true
     }
 
     /// One conversion; `None` if the target has no way to do it.
@@ -168,7 +208,7 @@ impl<'c> Lowering<'c, '_> {
         }
     }
 
-    fn float_to_int(&self, v: V<'c>, to: Elem, ty: Type<'c>) -> V<'c> {
+    fn float_to_int(&self, v: V<'c>, to: Elem, ty: MlirType<'c>) -> V<'c> {
         // In f32 at least: there are saturating conversions from there.
         let wide =
             if self.bits_of(v.r#type()) < 32 { self.e.one("arith.extf", &[v], self.e.t.f32) } else { v };

@@ -19,13 +19,15 @@ impl<'c> Lowering<'c, '_> {
         let body = data.regions[0];
         let signed = self.elem(data.operands[0]).is_signed();
         let bounds: Vec<V<'c>> = data.operands[..3].iter().map(|&v| self.scalar(v)).collect();
-        // Fragments stay packed around the loop: unpacked, every half of a word would be a value of its own.
+        // Fragments, and bytes, stay packed around the loop: unpacked, every part of a word would be a value of its own.
         let args = self.kernel.blocks[body].args.clone();
         let packed: Vec<bool> = data.operands[3..]
             .iter()
             .zip(&args[1..])
             .map(|(&v, &arg)| {
-                matches!(self.values[v], Some(Lowered::Words(..))) || self.is_fragment(arg, body)
+                matches!(self.values[v], Some(Lowered::Words(..)))
+                    || self.is_fragment(arg, body)
+                    || self.are_bytes(arg)
             })
             .collect();
         let inits = self.flatten_as(&data.operands[3..], &packed);
@@ -80,6 +82,12 @@ impl<'c> Lowering<'c, '_> {
             let data = &self.kernel.ops[op];
             matches!(data.opcode, Opcode::AsyncDot { .. }) && data.operands[0] == value
         })
+    }
+
+    /// Are these elements of 8 bits that fill whole words?
+    fn are_bytes(&self, value: Value) -> bool {
+        let elem = self.kernel.ty(value).value_elem();
+        elem.is_some_and(|elem| elem.bits() == 8) && self.num_registers(value).is_multiple_of(4)
     }
 
     fn unsigned_for(&mut self, op: Op, body: Block, bounds: &[V<'c>], inits: &[V<'c>]) -> Result {

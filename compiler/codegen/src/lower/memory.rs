@@ -3,11 +3,12 @@
 use tegula_ir::analysis::access;
 use tegula_ir::kernel::{Op, Value};
 use tegula_ir::layout::{Space, VectorAccess, vector_access};
-use tegula_ir::op::{AtomicOp, BinaryOp, CacheHint, Opcode};
+use tegula_ir::op::{AtomicOp, BinaryOp, CacheHint, Literal, Opcode};
 use tegula_ir::transform::plan_shared_memory::is_used;
 use tegula_ir::types::Elem;
 
 use super::emitter::{IntCmp, V};
+use super::values::Lowered;
 use super::{Lowering, Result, nvvm};
 use nvvm::AtomicAccess;
 
@@ -29,9 +30,22 @@ impl<'c> Lowering<'c, '_> {
         let elem = self.elem(result);
         let ptrs = self.regs(data.operands[0]);
         let masks = data.operands.get(1).map(|&m| self.regs(m));
-        let others = data.operands.get(2).map(|&o| self.regs(o));
+        // Zeros are what a load that does not take place gives anyway.
+        let zeros = [Literal::Int(0), Literal::float(0.0)];
+        let is_other = |&o: &Value| self.kernel.as_const(o).is_none_or(|literal| !zeros.contains(&literal));
+        let others = data.operands.get(2).copied().filter(is_other).map(|o| self.regs(o));
+        let vectors = self.pointer_vectors(op, data.operands[0]);
+        if others.is_none() && self.come_as_words(&vectors, result) {
+            let words = vectors.iter().flat_map(|vector| {
+                let first = vector[0] as usize;
+                let mask = masks.as_ref().map(|m| m[first]);
+                self.load_words(ptrs[first], vector.len(), elem, mask, None, cache).0
+            });
+            self.values[result] = Some(Lowered::Words(words.collect(), self.e.block));
+            return Ok(());
+        }
         let mut out = vec![None; ptrs.len()];
-        for vector in self.pointer_vectors(op, data.operands[0]) {
+        for vector in vectors {
             let first = vector[0] as usize;
             let mask = masks.as_ref().map(|m| m[first]);
             let mut loaded = self.load_vector(ptrs[first], vector.len(), elem, mask, None, cache);
@@ -61,6 +75,12 @@ impl<'c> Lowering<'c, '_> {
             .collect()
     }
 
+    /// May a tile stay in the words that these vectors load? Bytes, four of which would otherwise be registers of their own; vectors that have all of them, in order.
+    pub fn come_as_words(&self, vectors: &[Vec<u32>], tile: Value) -> bool {
+        let in_order = vectors.iter().flatten().copied().eq(0..self.num_registers(tile) as u32);
+        self.elem(tile).bits() == 8 && in_order && vectors.iter().all(|v| v.len().is_multiple_of(4))
+    }
+
     /// Loads consecutive elements. `padding` is what they are where `predicate` is false (zero by default).
     pub fn load_vector(
         &self,
@@ -71,6 +91,33 @@ impl<'c> Lowering<'c, '_> {
         padding: Option<V<'c>>,
         cache: CacheHint,
     ) -> Vec<V<'c>> {
+        let e = &self.e;
+        let size = elem.size_of().expect("verified: whole bytes") as u32;
+        let (words, word_bits) = self.load_words(ptr, n, elem, predicate, padding, cache);
+        let stored = e.t.stored(elem);
+        let per_word = word_bits / (size * 8);
+        let mut out = Vec::with_capacity(n);
+        for w in words {
+            if per_word == 1 {
+                out.push(e.bitcast(w, stored));
+            } else {
+                let v = e.bitcast(w, e.vector(per_word, stored));
+                out.extend((0..per_word).map(|i| e.extract(v, i, stored)));
+            }
+        }
+        out.into_iter().map(|v| self.memory_to_register(v, elem)).collect()
+    }
+
+    /// The same, as words of so many bits.
+    pub fn load_words(
+        &self,
+        ptr: V<'c>,
+        n: usize,
+        elem: Elem,
+        predicate: Option<V<'c>>,
+        padding: Option<V<'c>>,
+        cache: CacheHint,
+    ) -> (Vec<V<'c>>, u32) {
         let e = &self.e;
         let size = elem.size_of().expect("verified: whole bytes") as u32;
         let (count, word_bits) = word_split(n as u32 * size * 8, size * 8);
@@ -87,18 +134,7 @@ impl<'c> Lowering<'c, '_> {
             };
             nvvm::load_predicated(e, ptr, count as usize, word_bits, predicate, other, cache)
         };
-        let stored = e.t.stored(elem);
-        let per_word = word_bits / (size * 8);
-        let mut out = Vec::with_capacity(n);
-        for w in words {
-            if per_word == 1 {
-                out.push(e.bitcast(w, stored));
-            } else {
-                let v = e.bitcast(w, e.vector(per_word, stored));
-                out.extend((0..per_word).map(|i| e.extract(v, i, stored)));
-            }
-        }
-        out.into_iter().map(|v| self.memory_to_register(v, elem)).collect()
+        (words, word_bits)
     }
 
     /// An element repeated through a word.

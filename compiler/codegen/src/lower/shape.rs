@@ -5,6 +5,7 @@ use tegula_ir::layout::{LinearLayout, Space};
 use tegula_ir::op::Opcode;
 
 use super::emitter::V;
+use super::values::Lowered;
 use super::{Lowering, Result};
 
 impl<'c> Lowering<'c, '_> {
@@ -13,6 +14,12 @@ impl<'c> Lowering<'c, '_> {
         let data = &self.kernel.ops[op];
         let operand = data.operands[0];
         let result = data.results[0];
+        if let Some(Lowered::Words(words, block)) = self.values[operand].clone()
+            && self.keeps_order(op)
+        {
+            self.values[result] = Some(Lowered::Words(words, block));
+            return Ok(());
+        }
         let regs = self.regs(operand);
         match data.opcode {
             Opcode::Broadcast if self.layout(operand).is_none() => {
@@ -69,6 +76,20 @@ impl<'c> Lowering<'c, '_> {
             _ => unreachable!("dispatched in `op`"),
         }
         Ok(())
+    }
+}
+
+impl Lowering<'_, '_> {
+    /// Is every register of the result the operand's register of the same number?
+    fn keeps_order(&self, op: Op) -> bool {
+        let data = &self.kernel.ops[op];
+        let (operand, result) = (data.operands[0], data.results[0]);
+        let (Some(from), Some(to)) = (self.layout(operand), self.layout(result)) else { return false };
+        matches!(data.opcode, Opcode::Reshape | Opcode::Permute { .. })
+            && self.num_registers(operand) == self.num_registers(result)
+            && source_registers(&data.opcode, &self.kernel.layouts[from], &self.kernel.layouts[to])
+                .into_iter()
+                .eq(0..self.num_registers(result) as u64)
     }
 }
 

@@ -281,6 +281,23 @@ impl<'c> Lowering<'c, '_> {
         }
         let vectors = vector_access(&offsets, 0, 16 / bytes);
         let thread = self.offset_part(&offsets, bytes);
+        if ring.elem.bits() == 8 && vectors.vectors().all(|vector| vector.len().is_multiple_of(4)) {
+            let mut places = vec![None; self.num_registers(result)];
+            for vector in vectors.vectors() {
+                let at = (offsets.flat(vector[0].into()) as u32 * bytes) ^ origin;
+                let ptr = self.shared_address(slot, thread, at, &offsets, bytes);
+                let words = self.load_shared(ptr, vector.len() as u32 / 4, self.e.t.i32, 4);
+                for (i, &r) in vector.iter().enumerate() {
+                    places[r as usize] = Some((words[i / 4], i as u32 % 4));
+                }
+            }
+            if let Some(words) =
+                places.into_iter().collect::<Option<Vec<_>>>().and_then(|p| self.words_of(&p))
+            {
+                self.values[result] = Some(Lowered::Words(words, self.e.block));
+                return Ok(());
+            }
+        }
         let ty = self.e.t.element(ring.elem.into());
         let mut out = vec![None; self.num_registers(result)];
         for vector in vectors.vectors() {
@@ -293,6 +310,31 @@ impl<'c> Lowering<'c, '_> {
         let regs = self.fill_repeats(result, out);
         self.set(result, regs);
         Ok(())
+    }
+
+    /// Words of bytes that lie in others, each of which is given by its word and its place there. `None` if it takes more than bytes of one number out of four words.
+    fn words_of(&self, places: &[(V<'c>, u32)]) -> Option<Vec<V<'c>>> {
+        let key = |v: V<'c>| v.to_raw().ptr as usize;
+        let mut made = HashMap::new();
+        let mut permuted = |low: V<'c>, high: V<'c>, selector: u32| {
+            *made
+                .entry((key(low), key(high), selector))
+                .or_insert_with(|| nvvm::permute_bytes(&self.e, low, high, selector))
+        };
+        let word = |four: &[(V<'c>, u32)]| {
+            let [(a, i), (b, j), (c, k), (d, l)] = *four else { return None };
+            if [b, c, d].iter().all(|&v| key(v) == key(a)) {
+                return ([i, j, k, l] == [0, 1, 2, 3]).then_some(a);
+            }
+            if [j, k, l] != [i; 3] {
+                return None;
+            }
+            // A 4 × 4 transpose: first bytes 0 and 1, or 2 and 3, of both words of a pair, then one of them of both pairs.
+            let both = if i < 2 { 0x5140 } else { 0x7362 };
+            let (low, high) = (permuted(a, b, both), permuted(c, d, both));
+            Some(permuted(low, high, if i % 2 == 0 { 0x5410 } else { 0x7632 }))
+        };
+        places.chunks(4).map(word).collect()
     }
 
     /// How a fragment is read by `ldmatrix`, if every 8 × 8 matrix of 16-bit words has its rows (or, transposed, its columns) in 16

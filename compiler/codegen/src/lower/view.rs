@@ -252,6 +252,15 @@ impl<'c> Lowering<'c, '_> {
             Padding::NaN => Some(self.literal(Literal::float(f64::NAN), elem)),
         };
         let parts = self.view_parts(op, &view, &data.operands[1..], layout, elem);
+        let vectors: Vec<Vec<u32>> = parts.iter().map(|part| part.registers.clone()).collect();
+        if self.come_as_words(&vectors, result) {
+            let words = parts.iter().flat_map(|part| {
+                let n = part.registers.len();
+                self.load_words(part.ptr, n, elem, Some(part.inside), padding, cache).0
+            });
+            self.values[result] = Some(Lowered::Words(words.collect(), self.e.block));
+            return Ok(());
+        }
         let mut out = vec![None; self.num_registers(result)];
         for part in parts {
             let loaded =

@@ -4,6 +4,7 @@
 //! passes on text (`tegula-opt`, the file tests); the compiler's own order is its pipeline.
 
 pub mod assign_layouts;
+pub mod byte_operands;
 pub mod insert_barriers;
 pub mod keep_operands;
 pub mod legalize_math;
@@ -77,6 +78,11 @@ pub const PASSES: &[Pass] = &[
             keep_operands::wait_for_copies(kernel, &kept);
             Ok(!kept.is_empty())
         },
+    },
+    Pass {
+        name: "byte_operands",
+        summary: "reorder what dots read of widened bytes, so that threads read words of them",
+        run: |kernel, _| Ok(byte_operands::run(kernel)),
     },
     Pass {
         name: "pipeline_loops",

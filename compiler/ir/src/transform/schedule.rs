@@ -6,8 +6,8 @@
 
 use super::plan_shared_memory::SharedPlan;
 use super::{
-    assign_layouts, insert_barriers, keep_operands, legalize_math, merge_warp_groups, pipeline_loops,
-    plan_shared_memory, simplify,
+    assign_layouts, byte_operands, insert_barriers, keep_operands, legalize_math, merge_warp_groups,
+    pipeline_loops, plan_shared_memory, simplify,
     specialize_warps::{self, Depth},
 };
 use crate::artifact::CompileError;
@@ -86,6 +86,9 @@ fn specialize(kernel: &Kernel, gpu: &GpuFeatures) -> Option<Scheduled> {
 
 /// What comes after pipelining.
 fn with_layouts(mut kernel: Kernel, gpu: &GpuFeatures) -> Result<Scheduled, CompileError> {
+    if byte_operands::run(&mut kernel) {
+        simplify::licm::run(&mut kernel);
+    }
     assign_layouts::run(&mut kernel, gpu);
     simplify::cse::run(&mut kernel);
     simplify::dce::run(&mut kernel);

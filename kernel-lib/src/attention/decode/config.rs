@@ -118,9 +118,11 @@ impl DecodeConfig {
         if deepens { deeper } else { self }
     }
 
-    /// The same for a cache of another element type, whose keys and values go through registers, a step ahead, instead of a pipeline in shared memory.
-    pub fn converting(self) -> DecodeConfig {
-        DecodeConfig { num_stages: 1, ..self }
+    /// The same for a cache of FP8, of which there is half as much on its way in a pipeline of the same depth: with the deeper one, if there is shared memory for it.
+    pub fn converting(self, shape: DecodeShape, device: DeviceClass) -> DecodeConfig {
+        let deeper = DecodeConfig { num_stages: STAGES_ALONE, ..self };
+        let deepens = self.num_stages == STAGES && deeper.check_shared(shape, device).is_ok();
+        if deepens { deeper } else { self }
     }
 
     /// Is the config legal for a shape, with so many splits?
@@ -254,8 +256,12 @@ fn resident(device: DeviceClass) -> usize {
 const MOST_WAVES: usize = 8;
 /// Bytes in a microsecond that an H200's memory gives to many programs.
 const MEMORY_RATE: f64 = 4.5e6;
-/// Elements of keys and values that a program takes in in a microsecond, with [`STAGES`].
+/// Elements of keys and values that a program takes in in a microsecond, with [`STAGES`]; and of FP8.
 const OWN_RATE: f64 = 25e3;
+const OWN_RATE_BYTES: f64 = 16e3;
+/// From so many keys on, sequences of FP8 are split in two at least: with one program each, all of which go through equally long sequences side by side, reading was up to 30 % slower on an H200, but
+/// not from pages, which lie anywhere.
+const SPLIT_KEYS: usize = 4096;
 /// Microseconds until a program's first keys are there, and until it ends after its last.
 const START: f64 = 2.5;
 /// Microseconds from the last key to partial results of all splits being there, and for each of them to be merged.
@@ -283,13 +289,14 @@ impl DecodeConfig {
             let given = asked / (1.0 + asked * asked).sqrt() * MEMORY_RATE;
             (programs * steps * shape.bytes) as f64 * elements / given
         };
+        let own_rate = if shape.bytes == 1 { OWN_RATE_BYTES } else { OWN_RATE };
         let time = |splits: usize| {
             let (all, steps) = (programs * splits, steps.div_ceil(splits));
             let depth = self.for_programs(all, shape, device).num_stages / self.num_stages;
             let (waves, rest) = (all / resident, all % resident);
-            let last = if rest > 0 { wave(rest, steps, f64::from(depth) * OWN_RATE) } else { 0.0 };
+            let last = if rest > 0 { wave(rest, steps, f64::from(depth) * own_rate) } else { 0.0 };
             let merge = if splits > 1 { ARRIVAL + MERGE_STEP * splits as f64 } else { 0.0 };
-            START + waves as f64 * wave(resident, steps, OWN_RATE) + last + merge
+            START + waves as f64 * wave(resident, steps, own_rate) + last + merge
         };
         let mut best = (1, time(1));
         for filled in 1..=MOST_WAVES * resident / multiprocessors {
@@ -302,7 +309,7 @@ impl DecodeConfig {
                 break;
             }
         }
-        best.0
+        if shape.bytes == 1 && shape.keys >= SPLIT_KEYS { best.0.max(2).min(most) } else { best.0 }
     }
 
     /// How partial results of groups of so many heads are merged.
@@ -398,11 +405,6 @@ fn cache_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variant
                 };
                 variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
             }
-            // What goes through registers has no pipeline that could be deeper.
-            if config.num_stages == STAGES_ALONE {
-                continue;
-            }
-            let config = config.converting();
             let contiguous = Features { scaled: true, lse: true, ..Features::default() };
             for features in [contiguous, Features { scaled: true, ..paged(64) }] {
                 let stage = move || {

@@ -138,8 +138,18 @@ struct Extras {
     rotary: Option<(View<f32, 1>, Pairing)>,
 }
 
-fn converts<E: Element, T: Element>() -> bool {
-    E::ELEM != T::ELEM
+/// Queries in f16, and what each row was divided by: a power of two that leaves numbers below 2, so that none is too large.
+#[track_caller]
+fn in_f16<T: Element>(qs: Tile<T>) -> (Tile<f16>, Tile<f32>) {
+    const EXPONENT: i32 = 0x7f80_0000;
+    /// 2¹²⁶, whose inverse is a normal number, like those of all smaller powers.
+    const MOST: i32 = 0x7e80_0000;
+    /// The bits of a power of two and of its inverse add up to this.
+    const INVERSE: i32 = 0x7f00_0000;
+    let qs = qs.cast::<f32>();
+    let bits = (qs.abs().max(1).bitcast::<i32>() & EXPONENT).clamp(0, MOST);
+    let inverse = (-bits + INVERSE).bitcast::<f32>();
+    ((qs * inverse.expand(1)).cast::<f16>(), bits.bitcast::<f32>())
 }
 
 /// Partial results, maxima and sums, arrivals, and the number of splits.
@@ -217,35 +227,31 @@ fn attend<T: Float + DotInto<f32>, E: Element, O: Float>(
         }
         score
     };
+    // FP8 is f16 by one instruction for two elements, bf16 by five. So bf16 queries are taken as f16 then, which holds more of them than bf16 had; and so are weights.
+    let halved = (E::ELEM == f8e4m3::ELEM && T::ELEM == bf16::ELEM).then(|| in_f16(qs));
     let step = |state: Split, ks: Tile<E>, vs: &dyn Fn() -> Tile<E>, key: Scalar<i32>| {
         let number = (key + arange(0, block_kv)).expand(0);
-        let change = |score: Tile<f32>| if changes { changed(score, number) } else { score };
+        let change = |score: Tile<f32>| {
+            let score = halved.map_or(score, |(_, divided)| score * divided.expand(1));
+            if changes { changed(score, number) } else { score }
+        };
         let visible = number.le(last.expand(1));
         let visible = match left {
             Some(left) => visible & number.ge((last - left).expand(1)),
             None => visible,
         };
-        state.step(qs, ks.cast::<T>(), || vs().cast::<T>(), change, visible, c)
+        match halved {
+            Some((qs, _)) => state.step(qs, ks.cast::<f16>(), || vs().cast::<f16>(), change, visible, c),
+            None => state.step(qs, ks.cast::<T>(), || vs().cast::<T>(), change, visible, c),
+        }
     };
 
     let read = |cache: View<E, 4>| Keys { cache, batch, kv_head, count: end, pages };
     let (k, v) = (read(k), read(v));
     let mut state = Split::new(rows, block_kv, value_dim, sinks);
-    if !converts::<E, T>() {
-        for key in range(begin, end).step_by(block_kv) {
-            let ks = k.tile(key, [block_kv, head_dim]);
-            state = step(state, ks, &|| v.tile(key, [block_kv, value_dim]), key);
-        }
-    } else {
-        // What is converted is loaded into registers, as threads find it in memory, a step ahead; it goes through shared memory as what it was converted to.
-        let mut ks = k.tile(begin, [block_kv, head_dim]);
-        let mut vs = v.tile(begin, [block_kv, value_dim]);
-        for key in range(begin, end).step_by(block_kv) {
-            let (now_k, now_v) = (ks, vs);
-            ks = k.tile(key + block_kv, [block_kv, head_dim]);
-            vs = v.tile(key + block_kv, [block_kv, value_dim]);
-            state = step(state, now_k, &|| now_v, key);
-        }
+    for key in range(begin, end).step_by(block_kv) {
+        let ks = k.tile(key, [block_kv, head_dim]);
+        state = step(state, ks, &|| v.tile(key, [block_kv, value_dim]), key);
     }
     let mut attended = state.finish(sinks);
     if let Some([_, v_scale]) = scales {

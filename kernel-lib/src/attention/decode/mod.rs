@@ -162,7 +162,7 @@ impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
             .flatten();
         let choose = || {
             let config = DecodeConfig::choose(shape, class);
-            if same { config } else { config.converting() }
+            if same { config } else { config.converting(shape, class) }
         };
         let config = options.config.or(tuned.map(|t| t.config)).unwrap_or_else(choose);
         check_dims(check, (config.head_dim, config.value_dim), &self.extents)?;

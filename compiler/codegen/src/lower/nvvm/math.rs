@@ -59,12 +59,15 @@ pub fn int_to_f32_toward_zero<'c>(e: &Emitter<'c>, v: V<'c>, from: Elem) -> V<'c
 
 /// A byte of FP8 to f32, exactly (sm_89 and up).
 pub fn fp8_to_f32<'c>(e: &Emitter<'c>, v: V<'c>, e4m3: bool) -> V<'c> {
-    let kind = if e4m3 { "e4m3x2" } else { "e5m2x2" };
-    let wide = e.resize(v, e.t.i16, false);
-    let text = format!("cvt.rn.f16x2.{kind} $0, $1;");
-    let pair = e.asm(&text, "=r,h", &[wide], &[e.t.i32], false)[0];
+    let pair = fp8_pair_to_f16(e, e.resize(v, e.t.i16, false), e4m3);
     let half = e.extract(e.bitcast(pair, e.vector(2, e.t.f16)), 0, e.t.f16);
     e.one("arith.extf", &[half], e.t.f32)
+}
+
+/// Two bytes of FP8 to a word of f16, which holds all of them exactly.
+pub fn fp8_pair_to_f16<'c>(e: &Emitter<'c>, pair: V<'c>, e4m3: bool) -> V<'c> {
+    let kind = if e4m3 { "e4m3x2" } else { "e5m2x2" };
+    e.asm(&format!("cvt.rn.f16x2.{kind} $0, $1;"), "=r,h", &[pair], &[e.t.i32], false)[0]
 }
 
 /// f32 to a byte of FP8, nearest even, finite overflow to the largest finite value (sm_89 and up).

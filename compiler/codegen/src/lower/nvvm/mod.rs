@@ -17,8 +17,8 @@ pub(super) use barrier::{
     named_barrier, named_barrier_arrive, take_registers, wait_for_launches_before,
 };
 pub(super) use math::{
-    cvt_pair, cvt_toward_zero, ex2, ex2_ftz, f32_to_fp8, f32_to_fp8_word, fp8_to_f32, int_to_f32_toward_zero,
-    rsqrt, shift64,
+    cvt_pair, cvt_toward_zero, ex2, ex2_ftz, f32_to_fp8, f32_to_fp8_word, fp8_pair_to_f16, fp8_to_f32,
+    int_to_f32_toward_zero, rsqrt, shift64,
 };
 pub(super) use matrix::{MmaKind, ldmatrix, mma, xor_here};
 pub(super) use memory::{

@@ -145,7 +145,44 @@ impl Anchors {
             }
         }
         anchors.carry_fragments(kernel);
+        anchors.read_widened(kernel);
         anchors
+    }
+
+    /// Bytes that are widened to a fragment are read from shared memory where they belong in it.
+    fn read_widened(&mut self, kernel: &mut Kernel) {
+        for (mut value, mut layout) in self.fragments.clone() {
+            let mut widened = false;
+            while let Some(op) = kernel.def_op(value) {
+                let data = &kernel.ops[op];
+                let Some(&operand) = data.operands.first() else { break };
+                layout = match &data.opcode {
+                    Opcode::Permute { perm } => {
+                        let mut inverse = vec![0; perm.len()];
+                        for (i, &p) in perm.iter().enumerate() {
+                            inverse[p as usize] = i;
+                        }
+                        let turned = kernel.layouts[layout].transpose(&inverse);
+                        intern(kernel, turned)
+                    }
+                    Opcode::Reshape => {
+                        let Some(shape) = kernel.ty(operand).shape().filter(|s| s.rank() > 0) else { break };
+                        let reshaped = kernel.layouts[layout].reshape(shape.dims());
+                        intern(kernel, reshaped)
+                    }
+                    Opcode::Cast(_) if kernel.ty(operand).value_elem().map(Elem::bits) == Some(8) => {
+                        widened = true;
+                        layout
+                    }
+                    Opcode::SharedLoad { .. } if widened => {
+                        self.fragments.entry(value).or_insert(layout);
+                        break;
+                    }
+                    _ => break,
+                };
+                value = operand;
+            }
+        }
     }
 
     /// A fragment that a loop carries is wanted so by whoever makes it: the initial value and what the body yields.

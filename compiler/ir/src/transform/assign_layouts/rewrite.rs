@@ -251,6 +251,7 @@ impl Rewriter<'_> {
                 let wanted = match data.opcode {
                     Opcode::Expand { axis } => self.derive(layout, |l| l.slice(axis as usize)),
                     Opcode::Broadcast => self.broadcast_operand(layout, Some(shape), Some(target)),
+                    Opcode::Reshape => self.derive(layout, |l| l.reshape(shape.dims())),
                     _ => layout,
                 };
                 self.fetch(operand, wanted)
@@ -279,7 +280,8 @@ impl Rewriter<'_> {
         });
         let Some(op) = self.kernel.def_op(value).filter(|_| is_index && depth > 0) else { return false };
         let data = &self.kernel.ops[op];
-        infer::is_cheap(&data.opcode)
+        // A reshape costs nothing: it names the same elements otherwise.
+        (infer::is_cheap(&data.opcode) || data.opcode == Opcode::Reshape)
             && data.operands.iter().all(|&operand| {
                 self.kernel.ty(operand).shape().is_none_or(|shape| shape.rank() == 0)
                     || self.kernel.def_op(operand).is_some_and(|of| {
