@@ -20,7 +20,7 @@ use tegula_codegen::target::Target;
 use tegula_kernels::attention::backward::config::FusedConfig;
 use tegula_kernels::attention::backward::fused::attention_backward_fused;
 use tegula_kernels::attention::forward::config::ForwardConfig;
-use tegula_kernels::attention::forward::hopper::attention_forward_hopper_fp8;
+use tegula_kernels::attention::forward::hopper::{attention_forward_hopper, attention_forward_hopper_fp8};
 use tegula_kernels::attention::forward::kernel::Given;
 use tegula_kernels::gemm::config::{Algorithm, Config, Form};
 use tegula_kernels::gemm::options::{Numerics, Scaling};
@@ -256,6 +256,59 @@ fn main_loops_are_what_they_were() {
     expect_file!["ratchets/gemm.txt"].assert_eq(&table);
 }
 
+/// Between two products of one dot are addresses of operands, and what else is ready: no word of an operand is moved, made or waited for. Gives what is.
+fn alien(instructions: &[String]) -> Option<&String> {
+    let products: Vec<usize> = (0..instructions.len()).filter(|&i| is_product(&instructions[i])).collect();
+    products.windows(2).filter(|pair| pair[1] - pair[0] < 10).find_map(|pair| {
+        instructions[pair[0] + 1..pair[1]].iter().find(|i| {
+            let alien = ["PRMT", "F2FP", "MOV", "LD", "ST", "BAR", "WARPGROUP.DEPBAR"];
+            alien.iter().any(|o| i.starts_with(o))
+        })
+    })
+}
+
+/// The code of attention forward for Hopper with heads of 64, by three warpgroups that share keys and values. Each thread has 160 registers, and nothing spills; nothing stands between a dot's products
+/// that would part them.
+#[test]
+fn attention_by_three_warpgroups() {
+    if let Err(e) = ptxas::version() {
+        eprintln!("skipped: {e}");
+        return;
+    }
+    let mut table = String::new();
+    for (causal, lse) in [(false, false), (false, true), (true, false), (true, true)] {
+        let config = ForwardConfig::hopper(4096, 64, 64, causal);
+        assert_eq!((config.block_q, config.tile_q()), (192, 64));
+        let given = Given { causal, lse, ..Given::default() };
+        let mut kernel = attention_forward_hopper::<bf16>::stage(given, config).unwrap();
+        kernel.hints.num_warps = config.num_warps;
+        kernel.hints.num_stages = config.num_stages;
+        let emit = Emit { sass: true, ..Emit::default() };
+        let options = Options { assemble: Assemble::Require, emit, ..Options::default() };
+        let made = compile(&with_usual_facts(kernel), &Target::SM_90A, &options).unwrap();
+        let report = made.kernel.report.expect("ptxas ran");
+        let spilled = report.spill_store_bytes + report.spill_load_bytes;
+        assert!(spilled == 0 && report.warnings.is_empty(), "causal {causal}, lse {lse}: {report:?}");
+        let sass = made.artifacts.sass.expect("asked for");
+        let instructions: Vec<String> = sass.lines().map(str::trim).filter_map(instruction).collect();
+        assert_eq!(alien(&instructions), None, "causal {causal}, lse {lse}");
+        let count = |opcode: &str| instructions.iter().filter(|i| i.starts_with(opcode)).count();
+        // The queries of each warpgroup, and keys and values in each of the places where they are waited for.
+        let loads = count("UTMALDG");
+        writeln!(
+            table,
+            "causal {causal}, lse {lse}: {} bytes of shared memory; {} HGMMA, {} waits for products, {loads} UTMALDG, {} BAR, {} instructions",
+            made.kernel.shared_bytes,
+            count("HGMMA"),
+            count("WARPGROUP.DEPBAR"),
+            count("BAR"),
+            instructions.len(),
+        )
+        .expect("a string takes everything");
+    }
+    expect_file!["ratchets/attention_groups.txt"].assert_eq(&table);
+}
+
 /// The code of attention forward for Hopper on FP8: both dots are those of FP8, nothing stands between a dot's products that would part them, nothing spills (of heads of 256, a few
 /// numbers that are needed once a block do), and values are transposed by warps of their own.
 #[test]
@@ -286,18 +339,7 @@ fn attention_on_fp8() {
             let instructions: Vec<String> = sass.lines().map(str::trim).filter_map(instruction).collect();
             let count = |opcode: &str| instructions.iter().filter(|i| i.starts_with(opcode)).count();
             assert_eq!(count("HGMMA"), 0, "a dot of other types");
-            // Between two products of one dot are addresses of operands, and what else is ready: no word of an operand is moved, made or waited for.
-            let products: Vec<usize> =
-                (0..instructions.len()).filter(|&i| is_product(&instructions[i])).collect();
-            for pair in products.windows(2).filter(|pair| pair[1] - pair[0] < 10) {
-                let between = &instructions[pair[0] + 1..pair[1]];
-                let alien = between.iter().find(|i| {
-                    ["PRMT", "F2FP", "MOV", "LD", "ST", "BAR", "WARPGROUP.DEPBAR"]
-                        .iter()
-                        .any(|o| i.starts_with(o))
-                });
-                assert_eq!(alien, None, "{config:?}, causal: {causal}");
-            }
+            assert_eq!(alien(&instructions), None, "{config:?}, causal: {causal}");
             writeln!(
                 table,
                 "heads of {dim}{}: {} registers, {} bytes of shared memory, {spilled} bytes spilled; {} QGMMA, {} waits for products, {} F2FP, {} PRMT, {} SHFL, {} LDSM, {} STSM, \
@@ -305,7 +347,7 @@ fn attention_on_fp8() {
                 if causal { ", causal" } else { "" },
                 report.registers,
                 made.kernel.shared_bytes,
-                products.len(),
+                count("QGMMA"),
                 count("WARPGROUP.DEPBAR"),
                 count("F2FP"),
                 count("PRMT"),

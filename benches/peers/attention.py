@@ -96,7 +96,8 @@ def main():
     index = json.load(open(bundle_path + ".json"))
 
     def kernels_of(name, types):
-        found = (k["config"] for k in index["kernels"] if (k["name"], k["types"]) == (name, types))
+        called = (call for k in index["kernels"] for call in k["called"])
+        found = (call["config"] for call in called if (call["name"], call["types"]) == (name, types))
         return [(config, library.kernel(bundle, name, types, config)) for config in found]
 
     kernels = kernels_of("attention_forward_hopper", "bf16")

@@ -1,4 +1,4 @@
-//! Our own compiler's Hopper code: warp-specialised products, cooperative, ping-pong and in clusters, are right and clean, and every change to how they
+//! Our own compiler's Hopper code: warp-specialised products, cooperative, ping-pong, in clusters and by three groups, are right and clean, and every change to how they
 //! synchronise is found.
 //!
 //! `TEGULA_EMULATOR_SEEDS` says how many seeds, with all three timings each (1 if unset; the promise is 20):

@@ -131,7 +131,7 @@ pub fn channel<S: SlotTiles>(stages: usize, shapes: impl SlotShapes<S>) -> Chann
         session::report(&[], fault);
     }
     let slots = u32::try_from(stages).unwrap_or(u32::MAX).max(1);
-    let mut types = vec![Type::Channel(ChannelType { slots, ctas: 1 })];
+    let mut types = vec![Type::Channel(ChannelType { slots, ctas: 1, groups: 1 })];
     types.extend(shapes.rings().into_iter().map(Type::Ring));
     let results = session::emit(Opcode::Channel, &[], &types);
     Channel { channel: results[0], rings: results[1..].into(), tiles: PhantomData }

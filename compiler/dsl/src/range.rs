@@ -129,6 +129,24 @@ impl<T: IndexElement> DeviceRange<T> {
         self
     }
 
+    /// Promise: no iteration depends on what another one computes or stores, so that they may run in any order, or at the same time. Nothing is carried from one to the next.
+    ///
+    /// In kernels with `warp_specialize = WarpSpecialize::Cooperative`, on GPUs that have the means (compute capability 9.0), each iteration of `range(0, 2)` or `range(0, 3)` has `num_warps`
+    /// warps of its own, which run at the same time; what is loaded for the dots of all of them alike is loaded once, if the loops around it run equally often in each. So the rows that
+    /// a program computes need be no power of two: three tiles of 64 are 192. Everywhere else it is a loop, which the host
+    /// runs backwards.
+    ///
+    /// ```
+    /// # use tegula_dsl::{Argument, prelude::*};
+    /// # tegula_dsl::stage("k", Default::default(), || {
+    /// let tiles = range(0, 3_usize).parallel();
+    /// # }).unwrap();
+    /// ```
+    pub fn parallel(mut self) -> DeviceRange<T> {
+        self.hints.parallel = true;
+        self
+    }
+
     /// The first index.
     pub fn lo(self) -> Scalar<T> {
         Tile::from_value(self.lo)

@@ -225,6 +225,9 @@ pub enum Assumption {
 pub struct LoopHints {
     /// Depth of the software pipeline; `None` leaves it to the kernel's default, 1 turns it off.
     pub stages: Option<u32>,
+    /// Do its iterations depend on nothing that others compute, or store? Then they may run in any order, or at the same time: where the kernel is specialised, each group of
+    /// consumers takes one of them (`specialize_warps`). Such a loop carries nothing.
+    pub parallel: bool,
 }
 
 /// Permutations and shapes in opcodes.
@@ -528,9 +531,9 @@ pub enum Opcode {
     /// `T…, U… → T…`: waits until at most this many async dots are outstanding; the results are the first operands, fit to be touched. What the others hold has been
     /// computed before, and stays in its registers until then.
     AsyncDotWait(u32),
-    /// Waits until it is this thread's turn at the tensor cores. Two halves of the consumers take turns: two groups, or the two warpgroups of one.
+    /// Waits until it is this thread's turn at the tensor cores. The groups of consumers take turns, or the two halves of the only one.
     TurnWait,
-    /// Passes the turn to the other half.
+    /// Passes the turn to the next one.
     TurnPass,
 }
 

@@ -363,6 +363,8 @@ pub struct ChannelType {
     pub slots: u32,
     /// CTAs whose consumers read what fills a slot: 1, or all of a cluster.
     pub ctas: u32,
+    /// Groups of consumers that read what fills a slot: 1, or all.
+    pub groups: u32,
 }
 
 /// One tile of every slot of a channel (at the explicit level).
@@ -499,7 +501,7 @@ impl Type {
 
 impl fmt::Display for Type {
     /// `f32`, `tile<128x64xf32>`, `tile<128xptr<bf16>, #2>`, `view<?x?xbf16>`, `view_mut<?xf32>`,
-    /// `shared<3 x 128x64xbf16, #4>`, `channel<3>`, `ring<128x64xbf16>`, `slot`.
+    /// `shared<3 x 128x64xbf16, #4>`, `channel<3>` (`channel<3, 2>` of two CTAs, `channel<3, 1, 2>` of two groups), `ring<128x64xbf16>`, `slot`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dims =
             |f: &mut fmt::Formatter<'_>, s: &Shape| s.dims().iter().try_for_each(|d| write!(f, "{d}x"));
@@ -523,6 +525,9 @@ impl fmt::Display for Type {
                 write!(f, "shared<{} x ", s.slots)?;
                 dims(f, &s.shape)?;
                 write!(f, "{}, {}>", s.elem, s.layout)
+            }
+            Type::Channel(c) if c.groups > 1 => {
+                write!(f, "channel<{}, {}, {}>", c.slots, c.ctas, c.groups)
             }
             Type::Channel(c) if c.ctas > 1 => write!(f, "channel<{}, {}>", c.slots, c.ctas),
             Type::Channel(c) => write!(f, "channel<{}>", c.slots),

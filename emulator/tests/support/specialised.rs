@@ -17,17 +17,20 @@ pub struct Specialised {
     tile: [usize; 2],
     /// CTAs of a cluster, which share a tile's rows.
     cluster: u32,
+    /// Groups of consumers that share a tile's rows, with a warpgroup each; 1: there are two warpgroups, whatever they share.
+    groups: u32,
     /// M, N, K.
     shape: [usize; 3],
 }
 
-/// Cooperative, ping-pong, and in clusters of two with multicast. One program does all tiles.
-pub const SPECIALISED: [Specialised; 3] = [
+/// Cooperative, ping-pong, in clusters of two with multicast, and by three groups beside each other. One program does all tiles.
+pub const SPECIALISED: [Specialised; 4] = [
     Specialised {
         name: "gemm",
         source: include_str!("../fixtures/tile_gemm.ptx"),
         tile: [128, 256],
         cluster: 1,
+        groups: 1,
         shape: [256, 256, 320],
     },
     // Each of the two consumers has two tiles.
@@ -36,6 +39,7 @@ pub const SPECIALISED: [Specialised; 3] = [
         source: include_str!("../fixtures/tile_turns.ptx"),
         tile: [128, 128],
         cluster: 1,
+        groups: 1,
         shape: [256, 256, 256],
     },
     Specialised {
@@ -43,7 +47,17 @@ pub const SPECIALISED: [Specialised; 3] = [
         source: include_str!("../fixtures/tile_halves.ptx"),
         tile: [256, 256],
         cluster: 2,
+        groups: 1,
         shape: [512, 256, 256],
+    },
+    // All groups read the slots of B; of A, each has its own. Both rings are gone round twice or more.
+    Specialised {
+        name: "strips",
+        source: include_str!("../fixtures/tile_strips.ptx"),
+        tile: [192, 128],
+        cluster: 1,
+        groups: 3,
+        shape: [768, 384, 64],
     },
 ];
 
@@ -70,19 +84,20 @@ pub fn run_specialised(kernel: &Specialised, source: &str, options: &Options) ->
         p.u64(at).u32(rows as u32).u32(width as u32).u32(width as u32)
     };
     let p = view(view(view(Parameters::default(), pa, m, k), pb, n, k), pc, m, n);
-    // Each CTA loads its share of a tile of A and of B.
+    // Each CTA loads its share of a tile of A and of B; of A, each group's by itself.
     let share = |extent: usize| extent as u32 / kernel.cluster;
+    let threads = if kernel.groups > 1 { 128 * (kernel.groups + 1) } else { THREADS };
     let p = p
         .u32(tiles as u32)
         .u32(columns as u32)
         .u32(k as u32)
-        .map(&matrix_map(pa, [m, k], share(kernel.tile[0])))
+        .map(&matrix_map(pa, [m, k], share(kernel.tile[0]) / kernel.groups))
         .map(&matrix_map(pb, [n, k], share(kernel.tile[1])))
         .map(&matrix_map(pc, [m, n], 64));
     let launch = Launch {
         cluster: Some([kernel.cluster, 1, 1]),
         dynamic_shared: kernel.shared(),
-        ..Launch::new(kernel.name, [kernel.cluster, 1, 1], [THREADS, 1, 1], &p.0)
+        ..Launch::new(kernel.name, [kernel.cluster, 1, 1], [threads, 1, 1], &p.0)
     };
     let outcome = module.launch(&memory, &launch, options).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
     let error = relative_error(&read_bf16(&memory, pc, m * n), &gemm_reference(&a, &b, m, n, k));

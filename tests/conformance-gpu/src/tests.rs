@@ -125,7 +125,9 @@ fn every_case_is_right_on_the_emulated_sm_90a() {
 fn fixtures_of_the_emulator_are_what_the_compiler_makes() {
     let products = include_str!("../../filetests/transform/specialize_warps/gemm.tile");
     let clusters = include_str!("../../filetests/transform/specialize_warps/cluster.tile");
-    for (file, name) in [(products, "gemm"), (products, "turns"), (clusters, "halves")] {
+    let groups = include_str!("../../filetests/transform/specialize_warps/parallel.tile");
+    let files = [(products, "gemm"), (products, "turns"), (clusters, "halves"), (groups, "strips")];
+    for (file, name) in files {
         let (input, _) = file.split_once("// output:").expect("a file test has an output");
         let kernels = text::parse(input).unwrap_or_else(|e| panic!("{}", e.render(name, input)));
         let kernel = kernels.iter().find(|kernel| kernel.name == name).expect("the file has this kernel");

@@ -59,7 +59,7 @@ impl<'c> Lowering<'c, '_> {
         } else if turned_from {
             TURNING_WARPS
         } else {
-            self.releases(self.kernel.result(op), channel.ctas)
+            self.releases(self.kernel.result(op), channel.ctas * channel.groups)
         };
         let writers = if staged {
             4

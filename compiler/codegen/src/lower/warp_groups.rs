@@ -3,7 +3,7 @@
 //! Consumers come first, so that a thread's place in a layout is what it is without specialisation; the producer is the last warpgroup, of which one
 //! thread works, and the last warps where something is to be transposed, or a thread of each of the next ones where stores have warps of their own. Registers are handed over by warpgroups: the producer gives most of its own to the consumers.
 //!
-//! Barriers of the hardware (16 a CTA): 0 all threads; 1 and 2 the groups of consumers; 3 and 4 their turns; from 8 on the warpgroups.
+//! Barriers of the hardware (16 a CTA): 0 all threads; from 1 on the groups of consumers, of which there are up to three; behind them, from 3 on, their turns; from 8 on the warpgroups.
 
 use tegula_ir::kernel::{Block, Op};
 use tegula_ir::op::{Opcode, TURNING_WARPS, WarpGroups};
@@ -12,7 +12,6 @@ use super::emitter::{IntCmp, V};
 use super::{Lowering, Result, nvvm};
 
 const GROUP_BARRIER: i64 = 1;
-const TURN_BARRIER: i64 = 3;
 const WARPGROUP_BARRIER: i64 = 8;
 
 /// Registers a thread: of the producer, of consumers. The file has 65536, and what a CTA has at its start it divides among so many warpgroups of consumers; `None`:
@@ -22,6 +21,8 @@ fn registers(consumer_warpgroups: u32, turns: bool) -> Option<(u32, u32)> {
     match (consumer_warpgroups, turns) {
         (2, false) => Some((24, 240)),
         (2, true) => Some((56, 224)),
+        (3, false) => Some((32, 160)),
+        (3, true) => Some((56, 152)),
         (4, false) => Some((24, 112)),
         (4, true) => Some((32, 112)),
         _ => None,
@@ -90,9 +91,10 @@ impl<'c> Lowering<'c, '_> {
         let barrier = self.e.add(self.thread.group, self.e.i32(GROUP_BARRIER));
         self.e.set_group(Some((barrier, 32 * num_warps)));
         if self.takes_turns(regions[1]) {
-            // The first turn is the first one's.
-            let second = self.e.icmp(IntCmp::Eq, self.turn(), self.e.i32(1));
-            self.guarded(second, |s| s.pass_turn());
+            // The first turn is the first one's, whom the last one's is before.
+            let last = self.e.i32(i64::from(self.turns()) - 1);
+            let last = self.e.icmp(IntCmp::Eq, self.turn(), last);
+            self.guarded(last, |s| s.pass_turn());
         }
         self.block(regions[1])?;
         self.finish_stores(op);
@@ -200,24 +202,40 @@ impl<'c> Lowering<'c, '_> {
         turns
     }
 
+    /// The groups of consumers.
+    fn consumer_groups(&self) -> u32 {
+        self.kernel.warp_groups().expect("asked in a specialised kernel").consumers
+    }
+
     /// The warps of all consumers.
     fn consumer_warps(&self) -> u32 {
-        let groups = self.kernel.blocks[self.kernel.body].ops.iter().find_map(|&op| {
-            let Opcode::WarpSpecialize(groups) = self.kernel.ops[op].opcode else { return None };
-            Some(groups.consumers)
-        });
-        groups.expect("turns are taken by consumers") * self.kernel.hints.num_warps
+        self.consumer_groups() * self.kernel.hints.num_warps
     }
 
-    /// Whose turn this thread waits for: the consumers are two halves, which are two groups, or the two warpgroups of one.
+    /// How many take turns: the groups of consumers, or the two halves of the only one.
+    fn turns(&self) -> u32 {
+        self.consumer_groups().max(2)
+    }
+
+    /// Warps of each that takes turns, a power of two.
+    fn warps_of_turn(&self) -> u32 {
+        self.consumer_warps() / self.turns()
+    }
+
+    /// Whose turn this thread waits for.
     fn turn(&self) -> V<'c> {
-        self.e.shr(self.thread.cta_warp, (self.consumer_warps() / 2).trailing_zeros())
+        self.e.shr(self.thread.cta_warp, self.warps_of_turn().trailing_zeros())
     }
 
-    /// Waits for the turn.
+    /// The barrier of the first turn.
+    fn first_turn(&self) -> i64 {
+        GROUP_BARRIER + i64::from(self.turns())
+    }
+
+    /// Waits for the turn: who has it meets who passes it on.
     pub fn turn_wait(&mut self) -> Result {
-        let id = self.e.add(self.turn(), self.e.i32(TURN_BARRIER));
-        nvvm::named_barrier(&self.e, id, 32 * self.consumer_warps());
+        let id = self.e.add(self.turn(), self.e.i32(self.first_turn()));
+        nvvm::named_barrier(&self.e, id, 2 * 32 * self.warps_of_turn());
         Ok(())
     }
 
@@ -228,7 +246,34 @@ impl<'c> Lowering<'c, '_> {
     }
 
     fn pass_turn(&mut self) {
-        let id = self.e.sub(self.e.i32(TURN_BARRIER + 1), self.turn());
-        nvvm::named_barrier_arrive(&self.e, id, 32 * self.consumer_warps());
+        let first = self.first_turn();
+        let next = if self.turns() == 2 {
+            self.e.sub(self.e.i32(first + 1), self.turn())
+        } else {
+            let id = self.e.add(self.turn(), self.e.i32(first + 1));
+            let behind = self.e.icmp(IntCmp::Eq, id, self.e.i32(first + i64::from(self.turns())));
+            self.e.select(behind, self.e.i32(first), id)
+        };
+        nvvm::named_barrier_arrive(&self.e, next, 2 * 32 * self.warps_of_turn());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tegula_ir::op::RegisterBudget;
+
+    use super::registers;
+
+    /// `setmaxnreg` waits for registers that are not there until someone gives some back: for ever.
+    #[test]
+    fn what_is_handed_over_is_there() {
+        for (warpgroups, turns) in (1..=8).flat_map(|n| [(n, false), (n, true)]) {
+            let Some((producer, consumer)) = registers(warpgroups, turns) else { continue };
+            let pool = RegisterBudget::pool(warpgroups + 1, 1);
+            assert!(producer + warpgroups * consumer <= pool, "{warpgroups} warpgroups, turns: {turns}");
+            for each in [producer, consumer] {
+                assert!(each % 8 == 0 && RegisterBudget::RANGE.contains(&each));
+            }
+        }
     }
 }

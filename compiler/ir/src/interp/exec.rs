@@ -338,13 +338,16 @@ impl<'a> Exec<'a> {
         let (lo, hi, step) = (self.int(at(l.lo)), self.int(at(l.hi)), self.int(at(l.step)));
         // A u64 above i64::MAX compares as unsigned: widened by its bits.
         let wide = |x: i64| if l.elem == Elem::U64 { x as u64 as i128 } else { x as i128 };
-        let (mut i, hi, step) = (wide(lo), wide(hi), wide(step));
-        if step <= 0 && i < hi {
+        let (lo, hi, step) = (wide(lo), wide(hi), wide(step));
+        if step <= 0 && lo < hi {
             return Err(self.stop(l.loc, None, Fault::Step { step: step as i64 }));
         }
+        let last = if lo < hi { (hi - 1 - lo) / step * step } else { 0 };
+        let mut i = lo;
         while i < hi {
+            let at = if l.parallel { lo + last - (i - lo) } else { i };
             let index = &mut self.frame.slots[l.index as usize];
-            by_width!(l.elem, W => index.set_scalar(i as W));
+            by_width!(l.elem, W => index.set_scalar(at as W));
             self.run(&l.body)?;
             i += step;
         }

@@ -255,6 +255,8 @@ pub(super) struct For {
     pub(super) hi: Slot,
     pub(super) step: Slot,
     pub(super) index: Slot,
+    /// Is it parallel? Then it runs backwards: what depends on the order, though it was promised not to, comes out wrong here already, and not on a GPU alone.
+    pub(super) parallel: bool,
     pub(super) body: Box<[Instr]>,
     pub(super) loc: Loc,
 }

@@ -275,7 +275,10 @@ impl<'s> Parser<'s> {
                     _ => Opcode::AtomicCas { order, scope },
                 }
             }
-            "for" => Opcode::For(LoopHints { stages: self.number(a, "stages")? }),
+            "for" => Opcode::For(LoopHints {
+                stages: self.number(a, "stages")?,
+                parallel: self.flag(a, "parallel")?,
+            }),
             "while" => Opcode::While,
             "if" => Opcode::If,
             "yield" => Opcode::Yield,

@@ -474,7 +474,7 @@ fn opcode_attrs(opcode: &Opcode) -> Attrs {
         Opcode::AtomicRmw { order, scope, .. } | Opcode::AtomicCas { order, scope } => {
             list.named("order", *order, MemOrder::name).named("scope", *scope, MemScope::name)
         }
-        Opcode::For(hints) => list.option("stages", hints.stages),
+        Opcode::For(hints) => list.option("stages", hints.stages).flag("parallel", hints.parallel),
         Opcode::WarpSpecialize(groups) => {
             let list = list.value("consumers", groups.consumers);
             let list = if groups.ctas > 1 { list.value("ctas", groups.ctas) } else { list };

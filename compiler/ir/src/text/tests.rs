@@ -63,7 +63,7 @@ const EVERY_OPERATION: &str = r#"kernel @everything(%x: view<?x?xbf16> {align = 
     }
     yield %50, %49
   }
-  for %51 = %3 to %n step %0 {
+  for {parallel} %51 = %3 to %n step %0 {
     yield
   }
   %52 = while carry(%53 = %n) : i32 {
@@ -113,6 +113,9 @@ kernel @scheduled(%x: view<?xf32>, %p: ptr<f32>, %n: i32) hints {num_warps = 1, 
   %5 = convert_layout %4 : tile<128xf32, #0>
   shared_store %0[%n], %5
   barrier
+  %6 = channel_alloc : channel<3>
+  %7 = channel_alloc : channel<3, 2>
+  %8 = channel_alloc : channel<3, 1, 3>
 }
 "#;
 

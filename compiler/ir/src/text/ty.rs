@@ -105,8 +105,9 @@ impl<'s> Parser<'s> {
                 self.expect('<')?;
                 let slots = self.integer("a number of slots")?;
                 let ctas = if self.eat(',')? { self.integer("a number of CTAs")? } else { 1 };
+                let groups = if self.eat(',')? { self.integer("a number of groups")? } else { 1 };
                 self.expect('>')?;
-                Ok(Type::Channel(ChannelType { slots, ctas }))
+                Ok(Type::Channel(ChannelType { slots, ctas, groups }))
             }
             "ring" => {
                 self.expect('<')?;

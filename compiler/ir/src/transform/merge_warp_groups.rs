@@ -148,7 +148,7 @@ impl Merge<'_> {
             unreachable!("slots change hands in counted loops only")
         };
         let stages = own.stages.or(other.stages).or(Some(deepest));
-        self.kernel.ops[consumer].opcode = Opcode::For(LoopHints { stages });
+        self.kernel.ops[consumer].opcode = Opcode::For(LoopHints { stages, ..LoopHints::default() });
         let yields = |kernel: &Kernel, block: Block| {
             let end = kernel.terminator(block).expect("verified");
             (kernel.ops[end].loc, kernel.ops[end].operands.to_vec())

@@ -116,6 +116,10 @@ pub(super) fn check(opcode: &Opcode, operands: &[Type], results: &[Type]) -> Che
                 same(*ty, o[0], "bounds and step differ")?;
             }
             ensure!(hints.stages != Some(0), "a pipeline has at least one stage");
+            ensure!(
+                !hints.parallel || r.is_empty(),
+                "a parallel loop carries nothing from one iteration to the next"
+            );
             check_carried(&o[3..], r)
         }
         Opcode::While => check_carried(o, r),

@@ -14,7 +14,7 @@ use crate::types::{ChannelType, Elem, SharedType, Type, ViewType};
 pub(super) fn check(opcode: &Opcode, o: &[Type], r: &[Type]) -> Check {
     match opcode {
         Opcode::WarpSpecialize(groups) => {
-            ensure!(matches!(groups.consumers, 1 | 2), "there are 1 or 2 groups of consumers");
+            ensure!((1..=3).contains(&groups.consumers), "there are 1 to 3 groups of consumers");
             let whole = groups.ctas.is_power_of_two() && groups.ctas <= 16;
             ensure!(whole, "a cluster has 1, 2, 4, 8 or 16 CTAs");
             Ok(())

@@ -35,6 +35,7 @@ pub fn check_type(ty: Type) -> Check {
         Type::Channel(channel) => {
             ensure!(channel.slots >= 1, "a channel has at least one slot");
             ensure!((1..=16).contains(&channel.ctas), "a cluster has 1 to 16 CTAs");
+            ensure!((1..=3).contains(&channel.groups), "there are 1 to 3 groups of consumers");
             Ok(())
         }
         Type::Ring(ring) => {

@@ -363,5 +363,10 @@ fn fp8_blocks_after_blocks_on_warps_of_their_own() {
             let p = Problem { batch: 1, ..problem(300, 270, (2, 1), dim, causal) };
             run_hopper(&p, ForwardConfig::hopper_fp8(dim, dim), 2, causal, dim as u64);
         }
+        // By three warpgroups, which read what is transposed once for all of them.
+        let three =
+            ForwardConfig { block_q: 192, block_kv: 64, num_warps: 4, ..ForwardConfig::hopper_fp8(64, 64) };
+        let p = Problem { batch: 1, ..problem(300, 270, (2, 1), 64, causal) };
+        run_hopper(&p, three, 1, causal, 3);
     }
 }

@@ -6,8 +6,9 @@
 //! leaves three quarters fewer of them below its smallest numbers. (Values are transposed on their way by the compiler, since FP8's tensor cores take them by columns only.)
 //!
 //! ptxas puts the wait for the output's product in front of the exponentials, and mixes those with what comes behind the wait. Measured on an H200 and rejected: a boundary that keeps it behind them (2 % slower,
-//! FP8 9 %); two CTAs a multiprocessor, each with two warpgroups and 64 keys a step, for heads of 64 (10 % slower, and spills); turns of four warpgroups (no difference); a block's coordinates computed under
-//! its first product (full attention 1 % faster, causal 1 % slower).
+//! FP8 9 %); two CTAs a multiprocessor, each with two warpgroups and 64 keys a step, for heads of 64 (10 % slower, and spills); turns of four warpgroups (no difference; of three, which
+//! the compiler makes by itself, up to 4 % faster); a block's coordinates computed under its first product (full attention 1 % faster, causal 1 % slower); FP8 by three warpgroups (152 registers a thread, and so
+//! 64 keys a step: heads of 128 12 % slower).
 
 use tegula::prelude::*;
 
@@ -174,7 +175,8 @@ fn attend<E: Element + DotInto<f32>, T: Float>(
     let blocks = cdiv(queries, block_q);
     let work = Schedule::new(blocks, heads * q.dim(0).cast::<i32>(), paired);
     let c = log2_scale(scale);
-    let no_scores = zeros::<f32>([block_q, block_kv]);
+    let tile_q = config.tile_q();
+    let no_scores = zeros::<f32>([tile_q, block_kv]);
     for turn in work.turns() {
         let (block, sequence) = work.at(turn);
         let (of_heads, of_kv_heads) = (heads.cast::<u32>(), k.dim(2).cast::<u32>());
@@ -192,64 +194,70 @@ fn attend<E: Element + DotInto<f32>, T: Float>(
             None => c,
         };
 
-        // The last key that each query sees; the number of tiles that any query sees, and of those that all queries see whole.
+        // The number of tiles of keys that any query sees, and of those that all queries see whole.
         let start = keys - queries;
-        let rows = first + arange(0, block_q);
-        let last = if given.causal { min(rows + start, keys - 1) } else { full([block_q], keys - 1) };
+        // Where three warpgroups share the registers, so in full attention, too: what the first tile's mask is compared with is then known in each block anew, and is not kept for all of them.
+        let most = if given.causal || tile_q < block_q { select(is_there, keys, constant(0)) } else { keys };
         let (seen_by_all, end) = if given.causal {
-            let most = select(is_there, keys, constant(0));
             ((first + start + 1).clamp(0, most), (first + start + block_q).clamp(0, most))
         } else {
-            (keys, keys)
+            (most, most)
         };
         let (whole, tiles) = (seen_by_all / block_kv, cdiv(end, block_kv));
         let top = max(tiles - 1, 0);
 
-        let qs =
-            q.load([batch, first, head, constant(0)], [1, block_q, 1, head_dim]).reshape([block_q, head_dim]);
-        let scores_of = |key: Scalar<i32>| {
-            let ks = k.load([batch, key, kv_head, constant(0)], [1, block_kv, 1, head_dim]);
-            dot_acc(qs, ks.reshape([block_kv, head_dim]).trans(), no_scores)
-        };
-        let values_of = |key: Scalar<i32>| {
-            v.load([batch, key, kv_head, constant(0)], [1, block_kv, 1, value_dim])
-                .reshape([block_kv, value_dim])
-        };
-        let visible_from = |key: Scalar<i32>| (key + arange(0, block_kv)).expand(0) <= last.expand(1);
+        for part in range(0, block_q / tile_q).parallel() {
+            let first = first + part * tile_q;
+            // The last key that each query sees.
+            let rows = first + arange(0, tile_q);
+            let last = if given.causal { min(rows + start, keys - 1) } else { full([tile_q], keys - 1) };
+            let qs = q
+                .load([batch, first, head, constant(0)], [1, tile_q, 1, head_dim])
+                .reshape([tile_q, head_dim]);
+            let scores_of = |key: Scalar<i32>| {
+                let ks = k.load([batch, key, kv_head, constant(0)], [1, block_kv, 1, head_dim]);
+                dot_acc(qs, ks.reshape([block_kv, head_dim]).trans(), no_scores)
+            };
+            let values_of = |key: Scalar<i32>| {
+                v.load([batch, key, kv_head, constant(0)], [1, block_kv, 1, value_dim])
+                    .reshape([block_kv, value_dim])
+            };
+            let visible_from = |key: Scalar<i32>| (key + arange(0, block_kv)).expand(0) <= last.expand(1);
 
-        let key = top * block_kv;
-        let mut ahead = Ahead::<E>::begin(scores_of(key), visible_from(key), value_dim, c);
-        let masked = max(tiles - whole, 1);
-        for tile in range(1, masked) {
-            let key = (top - tile) * block_kv;
-            let scores = scores_of(key);
-            let sum = dot_acc(ahead.weights, values_of(key + block_kv), ahead.out);
-            ahead = ahead.take(scores, Some(visible_from(key)), sum, c);
-        }
-        for tile in range(masked, tiles) {
-            let key = (top - tile) * block_kv;
-            let scores = scores_of(key);
-            let sum = dot_acc(ahead.weights, values_of(key + block_kv), ahead.out);
-            ahead = ahead.take(scores, None, sum, c);
-        }
-        let out_sum = dot_acc(ahead.weights, values_of(constant(0)), ahead.out);
+            let key = top * block_kv;
+            let mut ahead = Ahead::<E>::begin(scores_of(key), visible_from(key), value_dim, c);
+            let masked = max(tiles - whole, 1);
+            for tile in range(1, masked) {
+                let key = (top - tile) * block_kv;
+                let scores = scores_of(key);
+                let sum = dot_acc(ahead.weights, values_of(key + block_kv), ahead.out);
+                ahead = ahead.take(scores, Some(visible_from(key)), sum, c);
+            }
+            for tile in range(masked, tiles) {
+                let key = (top - tile) * block_kv;
+                let scores = scores_of(key);
+                let sum = dot_acc(ahead.weights, values_of(key + block_kv), ahead.out);
+                ahead = ahead.take(scores, None, sum, c);
+            }
+            let out_sum = dot_acc(ahead.weights, values_of(constant(0)), ahead.out);
 
-        let sum = ahead.sum.sum(1);
-        let inverse = select(sum.eq_(0.0), 0.0, 1.0 / sum);
-        let inverse = match scales {
-            Some([.., of_v]) => inverse * of_head(of_v, batch, kv_head),
-            None => inverse,
-        };
-        let logarithms = LogSums::of::<E>(given.lse, value_dim);
-        if logarithms.under_the_last_product {
-            let total = log_sums::<E>(ahead.max, sum);
-            lse.store([batch, head, first], total.reshape([1, 1, block_q]));
-        }
-        let result = (out_sum * inverse.expand(1)).cast::<T>();
-        out.store([batch, first, head, constant(0)], result.reshape([1, block_q, 1, value_dim]));
-        if logarithms.behind_the_stores {
-            let total = log_sums::<E>(ahead.max, sum);
-            lse.store([batch, head, first], total.reshape([1, 1, block_q]));
+            let sum = ahead.sum.sum(1);
+            let inverse = select(sum.eq_(0.0), 0.0, 1.0 / sum);
+            let inverse = match scales {
+                Some([.., of_v]) => inverse * of_head(of_v, batch, kv_head),
+                None => inverse,
+            };
+            let logarithms = LogSums::of::<E>(given.lse, value_dim);
+            if logarithms.under_the_last_product {
+                let total = log_sums::<E>(ahead.max, sum);
+                lse.store([batch, head, first], total.reshape([1, 1, tile_q]));
+            }
+            let result = (out_sum * inverse.expand(1)).cast::<T>();
+            out.store([batch, first, head, constant(0)], result.reshape([1, tile_q, 1, value_dim]));
+            if logarithms.behind_the_stores {
+                let total = log_sums::<E>(ahead.max, sum);
+                lse.store([batch, head, first], total.reshape([1, 1, tile_q]));
+            }
         }
     }
 }

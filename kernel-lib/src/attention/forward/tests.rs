@@ -362,6 +362,9 @@ fn the_kernel_for_hopper_in_small_tiles() {
         for causal in [false, true] {
             let p = problem(queries, keys, (2, 1), 16, causal);
             run_hopper(&p, tiles, queries.div_ceil(16) * 2, seed as u64);
+            // Three of them beside each other.
+            let three = ForwardConfig { block_q: 48, ..tiles };
+            run_hopper(&p, three, queries.div_ceil(48) * 2, seed as u64);
         }
     }
 }
@@ -393,7 +396,15 @@ fn blocks_after_blocks_on_warps_of_their_own() {
             1,
             9,
         );
-        run_hopper(&problem(300, 300, (2, 2), 64, causal), ForwardConfig::hopper(4096, 64, 64, causal), 1, 9);
+        let four = ForwardConfig::hopper(1024, 64, 64, false);
+        assert_eq!((four.block_q, four.num_warps), (256, 16));
+        run_hopper(&problem(300, 300, (2, 2), 64, causal), four, 1, 9);
+        // Three tiles of queries beside each other, whose warpgroups share keys and values; of the last block, one or two have no queries.
+        let three = ForwardConfig::hopper(4096, 64, 64, causal);
+        assert_eq!((three.block_q, three.tile_q()), (192, 64));
+        for (queries, keys, programs) in [(300, 300, 1), (200, 470, 2), (580, 130, 1)] {
+            run_hopper(&problem(queries, keys, (2, 1), 64, causal), three, programs, 9);
+        }
         run_hopper(
             &problem(200, 130, (2, 2), 256, causal),
             ForwardConfig::hopper(200, 256, 256, causal),

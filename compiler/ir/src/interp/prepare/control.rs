@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::{Lower, Result, storage};
 use crate::interp::program::*;
 use crate::kernel::{Block, Op, Value};
+use crate::op::Opcode;
 use crate::types::Type;
 
 impl Lower<'_> {
@@ -87,7 +88,9 @@ impl Lower<'_> {
         let index = self.define(args[0]);
         let code = self.region(body, |l, yields, at| l.assign_all(&args[1..], yields, at))?;
         let end = self.next_position();
-        self.code.push(Instr::For(Box::new(For { elem, lo, hi, step, index, body: code, loc: data.loc })));
+        let parallel = matches!(data.opcode, Opcode::For(hints) if hints.parallel);
+        let for_loop = For { elem, lo, hi, step, index, parallel, body: code, loc: data.loc };
+        self.code.push(Instr::For(Box::new(for_loop)));
         self.free_dying(end);
         Ok(())
     }

@@ -39,6 +39,33 @@ kernel @k(%out: view_mut<?xi32>) {
 }
 
 #[test]
+fn parallel_loops_run_backwards() {
+    // Each iteration stores its index at its own place, and at one that all of them share, against what they promise.
+    let got = results(
+        12,
+        "
+kernel @k(%out: view_mut<?xi32>) {
+  %2 = const 2 : i32
+  %3 = const 3 : i32
+  %last = const 11 : i32
+  %none = const 2 : i32
+  for {parallel} %i = %2 to %last step %3 {
+    %t = broadcast %i : tile<1xi32>
+    view_store %out[%i], %t
+    view_store %out[%last], %t
+    yield
+  }
+  for {parallel} %i = %2 to %none step %3 {
+    %t = broadcast %3 : tile<1xi32>
+    view_store %out[%last], %t
+    yield
+  }
+}",
+    );
+    assert_eq!(got, [-1, -1, 2, -1, -1, 5, -1, -1, 8, -1, -1, 2]);
+}
+
+#[test]
 fn carried_values_move_all_at_once() {
     // Fibonacci: (a, b) becomes (b, a + b); and a rotation of three, of which one is also a copy of another.
     let got = results(

@@ -278,7 +278,7 @@ fn pipeline(kernel: &mut Kernel, block: Block, for_op: Op, loads: &[Candidate], 
         Some(plan) => sliced::rewrite(b.kernel, for_op, scratch, plan, &ring),
         None => whole(b.kernel, for_op, &ring),
     }
-    kernel.ops[for_op].opcode = Opcode::For(LoopHints { stages: Some(1) });
+    kernel.ops[for_op].opcode = Opcode::For(LoopHints { stages: Some(1), ..LoopHints::default() });
 
     // Copies that were started for iterations that do not exist are empty, but must not outlive the kernel's use of the ring.
     let after = kernel.make_op(Opcode::AsyncWait(0), [], [], data.loc);

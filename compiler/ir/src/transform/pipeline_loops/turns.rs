@@ -140,7 +140,7 @@ pub(super) fn run(kernel: &mut Kernel, block: crate::kernel::Block, for_op: Op, 
         }
     }
     fold_transposes(kernel, body);
-    kernel.ops[for_op].opcode = Opcode::For(LoopHints { stages: Some(1) });
+    kernel.ops[for_op].opcode = Opcode::For(LoopHints { stages: Some(1), ..LoopHints::default() });
 
     // The last copy, for an iteration that does not exist, is empty, but must not outlive the kernel's use of the slot.
     let after = kernel.make_op(Opcode::AsyncWait(0), [], [], data.loc);

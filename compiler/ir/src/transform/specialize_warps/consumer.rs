@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::plan::{CarriedLoad, Channel, Operand, Plan, Turns};
 use super::producer::trips;
-use super::{Made, Place, at, carry_places};
+use super::{Made, Place, at, carry_places, slot_of_group};
 use crate::builder::Builder;
 use crate::kernel::{Block, Kernel, Op, Value, WarpSpecialize};
 use crate::op::{BinaryOp, CmpOp, Dims, Literal, LoopHints, Opcode};
@@ -108,10 +108,11 @@ impl Consumer<'_> {
             for c in self.plan.starting(from, position) {
                 let ring = self.plan.channels[c].ring;
                 let (channel, place) = (self.made.channels[ring], places[ring]);
+                let slot = self.own_slot(c, place.slot, op, to);
                 at(self.kernel, to, op, |b| {
-                    b.effect(Opcode::ChannelWait, &[channel, place.slot, place.phase]);
+                    b.effect(Opcode::ChannelWait, &[channel, slot, place.phase]);
                 });
-                self.held[c] = Some(place.slot);
+                self.held[c] = Some(slot);
                 let held_on = self.plan.explicit && accumulating.is_none();
                 if held_on || self.plan.carried_by(c).is_some() {
                     places[ring] = at(self.kernel, to, op, |b| place.next(b, self.plan.slots_of(ring)));
@@ -203,7 +204,7 @@ impl Consumer<'_> {
             if accumulating.is_none() {
                 for c in self.plan.ending(from, position) {
                     let Channel { ring, slots, .. } = self.plan.channels[c];
-                    let slot = places[ring].slot;
+                    let slot = self.own_slot(c, places[ring].slot, op, to);
                     places[ring] = at(self.kernel, to, op, |b| places[ring].next(b, slots));
                     match flying.last_mut().filter(|f| f.op == op) {
                         Some(flight) => flight.read.push((c, slot)),
@@ -223,6 +224,12 @@ impl Consumer<'_> {
         let ends = |c: &CarriedLoad| self.kernel.ops[c.at].regions[0] == block && c.last_use == position;
         let ending = self.plan.carried.iter().zip(&self.late).filter(|(c, _)| ends(c));
         ending.map(|(c, slot)| (self.plan.find(c.next).0, slot.expect("handed on"))).collect()
+    }
+
+    /// The slot of a channel's ring that this group has.
+    fn own_slot(&mut self, c: usize, slot: Value, like: Op, to: Block) -> Value {
+        let (copies, group) = (self.plan.channels[c].copies, self.plan.group);
+        at(self.kernel, to, like, |b| slot_of_group(b, slot, copies, group))
     }
 
     /// Reads a slot into registers.
@@ -566,8 +573,9 @@ impl Consumer<'_> {
             b.effect(Opcode::AsyncDotWait(dots), &[]);
             let started = b.cmp(CmpOp::Gt, index, lo);
             for c in own {
-                let Channel { ring, slots, .. } = plan.channels[c];
+                let Channel { ring, slots, copies, .. } = plan.channels[c];
                 let slot = places[ring].previous_slot(b, slots);
+                let slot = slot_of_group(b, slot, copies, plan.group);
                 b.effect(Opcode::ChannelRelease { by_warps: false }, &[made.channels[ring], slot, started]);
                 places[ring] = places[ring].next(b, slots);
             }
@@ -619,7 +627,7 @@ impl Consumer<'_> {
             let slot = self.held[next].take().expect("waited for in the body");
             self.kernel.ops[end].operands.push(slot);
         }
-        self.kernel.ops[op].opcode = Opcode::For(LoopHints { stages: Some(1) });
+        self.kernel.ops[op].opcode = Opcode::For(LoopHints { stages: Some(1), ..LoopHints::default() });
         if my_turn {
             at(self.kernel, to, op, |b| b.effect(Opcode::TurnWait, &[]));
         }
@@ -643,8 +651,9 @@ impl Consumer<'_> {
             let (plan, made) = (self.plan, self.made);
             at(self.kernel, to, op, |b| {
                 let ran = b.cmp(CmpOp::Lt, lo, hi);
-                for &Channel { ring, slots, .. } in plan.channels.iter().filter(|c| c.block == body) {
+                for &Channel { ring, slots, copies, .. } in plan.channels.iter().filter(|c| c.block == body) {
                     let slot = places[ring].previous_slot(b, slots);
+                    let slot = slot_of_group(b, slot, copies, plan.group);
                     b.effect(Opcode::ChannelRelease { by_warps: false }, &[made.channels[ring], slot, ran]);
                 }
             });
@@ -671,11 +680,12 @@ impl Consumer<'_> {
         self.plan.explicit && matches!(self.kernel.ops[op].opcode, Opcode::For(_))
     }
 
-    /// Where two warpgroups share the rows, and a loop has several dots under way at once (the next scores, this output), the warpgroups take turns at
+    /// Where two warpgroups share the rows, or groups of one warpgroup each run side by side, and a loop has several dots under way at once (the next scores, this output), the warpgroups take turns at
     /// starting them: while one has the tensor cores, the other computes what lies between the dots. Otherwise both would do the same at the same time.
     fn take_turns_at_dots(&mut self, body: Block) {
+        let warps = if self.plan.groups > 1 { 4 } else { 8 };
         if self.kernel.hints.warp_specialize != WarpSpecialize::Cooperative
-            || self.kernel.hints.num_warps != 8
+            || self.kernel.hints.num_warps != warps
         {
             return;
         }

@@ -62,7 +62,11 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures) -> Option<()> {
             rings.insert(*ring, Ring { read, shared });
         }
         let slots = b.kernel.ty(results[0]).as_channel()?.slots;
-        made.channels.push(b.value(Opcode::ChannelAlloc, &[], Type::Channel(ChannelType { slots, ctas: 1 })));
+        made.channels.push(b.value(
+            Opcode::ChannelAlloc,
+            &[],
+            Type::Channel(ChannelType { slots, ctas: 1, groups: 1 }),
+        ));
     }
     let plan = make_plan(b.kernel, &info, &channels, &rings, &mut made)?;
     let mut by_type = HashMap::new();
@@ -178,6 +182,7 @@ fn make_plan(
                     first_use: at_position,
                     last_use: at_position,
                     read_by_threads: false,
+                    copies: 1,
                     ring,
                     slots: kernel.ty(data.operands[0]).as_channel()?.slots,
                 };
@@ -251,6 +256,9 @@ fn make_plan(
         accumulating,
         stores,
         turns: None,
+        groups: 1,
+        group: None,
+        of_group: HashSet::new(),
         staged: Vec::new(),
         carried: Vec::new(),
         storing: None,
@@ -380,7 +388,7 @@ impl Producer<'_> {
         let end = self.kernel.terminator(body).expect("verified");
         let yields = rings.iter().flat_map(|&ring| [inner[ring].slot, inner[ring].phase]);
         self.kernel.ops[end].operands.extend(yields);
-        self.kernel.ops[op].opcode = Opcode::For(LoopHints { stages: Some(1) });
+        self.kernel.ops[op].opcode = Opcode::For(LoopHints { stages: Some(1), ..LoopHints::default() });
         self.kernel.append_op(to, op);
         let results = self.kernel.ops[op].results.clone();
         let first = results.len() - 2 * rings.len();

@@ -32,12 +32,15 @@
 //! producer's over again, with a store in the place of each: consumers wait for a slot and write to it, and neither start copies nor wait for them. Rows and columns that threads combine with results
 //! of dots come with the tiles of their step. A tile that a loop carries stays in its slot ([`plan::CarriedLoad`]): loaded once, it is an operand of two iterations.
 //!
+//! Where a loop is marked as parallel, its iterations become groups of consumers (`parallel`), each of which computes its own tile at the same time; they share what they load alike.
+//!
 //! Rejected: a barrier of all consumers behind each such tile, which would keep them in step, and them from taking turns at the tensor cores. Rejected: transposing in the consumers, whose instructions it would take, behind a barrier of all of them; a pass that splits lowered code (slots and phases would have to be recognised), and marks on operations that say which warps run
 //! them (loops would be duplicated at lowering, out of the verifier's sight).
 
 mod consumer;
 mod divide_rows;
 pub mod explicit;
+mod parallel;
 mod plan;
 mod producer;
 mod slots;
@@ -74,7 +77,8 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<u32> 
     if ctas > 1 {
         divide_rows::run(kernel, ctas)?;
     }
-    let plan = plan::plan(kernel, gpu, depth)?;
+    let groups = parallel::run(kernel);
+    let plan = plan::plan(kernel, gpu, depth, groups)?;
     let body = kernel.body;
     let mut b = Builder::at_end(kernel, scratch);
     let mut made = Made::default();
@@ -98,10 +102,14 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<u32> 
         let shared_by_all =
             plan.channels.iter().any(|c| c.ring == ring && c.loads.iter().any(|l| l.multicast));
         let ctas = if shared_by_all { ctas } else { 1 };
-        let ty = Type::Channel(ChannelType { slots: plan.slots_of(ring), ctas });
-        let read = b.value(Opcode::ChannelAlloc, &[], ty);
+        let copies = plan.copies_of(ring);
+        let ty = ChannelType { slots: copies * plan.slots_of(ring), ctas, groups: plan.groups / copies };
+        let read = b.value(Opcode::ChannelAlloc, &[], Type::Channel(ty));
         let turned = plan.channels.iter().any(|c| c.ring == ring && c.is_turned());
-        made.fills.push(if turned { b.value(Opcode::ChannelAlloc, &[], ty) } else { read });
+        made.fills.push(match turned {
+            true => b.value(Opcode::ChannelAlloc, &[], Type::Channel(ChannelType { groups: 1, ..ty })),
+            false => read,
+        });
         made.channels.push(read);
     }
     // One ring for all stores of a type: they come one after the other.
@@ -115,13 +123,14 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<u32> 
     }
     if let Some(store) = plan.stores.first().filter(|_| plan.storing.is_some()) {
         b.loc = b.kernel.ops[store.op].loc;
-        let ty = Type::Channel(ChannelType { slots: store.ring.slots, ctas: 1 });
+        let ty = Type::Channel(ChannelType { slots: store.ring.slots, ctas: 1, groups: 1 });
         made.stored = Some(b.value(Opcode::ChannelAlloc, &[], ty));
     }
     for staged in &plan.staged {
         let slots = staged.ring.slots;
         let ring = b.value(Opcode::SharedAlloc, &[], Type::Shared(staged.ring));
-        let channel = b.value(Opcode::ChannelAlloc, &[], Type::Channel(ChannelType { slots, ctas: 1 }));
+        let channel =
+            b.value(Opcode::ChannelAlloc, &[], Type::Channel(ChannelType { slots, ctas: 1, groups: 1 }));
         made.staged.push((ring, channel));
     }
     let producer = producer::build(b.kernel, &plan, &made, producer::Part::Copies);
@@ -133,7 +142,7 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<u32> 
     };
     let third = third.map(|part| producer::build(b.kernel, &plan, &made, part));
     let consumer = consumer::build(b.kernel, &plan, &made);
-    let consumers = if plan.turns.is_some() { 2 } else { 1 };
+    let consumers = if plan.turns.is_some() { 2 } else { plan.groups };
     let groups = b.effect(Opcode::WarpSpecialize(WarpGroups { consumers, ctas, registers: None }), &[]);
     b.kernel.ops[groups].regions.extend([producer, consumer].into_iter().chain(third));
     let ops = std::mem::take(&mut kernel.blocks[scratch].ops);
@@ -242,6 +251,14 @@ impl Place {
         let odd = b.binary(BinaryOp::And, rounds, one);
         Place { slot: b.binary(BinaryOp::Rem, sum, slots), phase: b.binary(BinaryOp::Xor, self.phase, odd) }
     }
+}
+
+/// The ring's slot that a group has of a channel's, of each of which the ring has `copies` beside each other.
+fn slot_of_group(b: &mut Builder<'_>, slot: Value, copies: u32, group: Option<Value>) -> Value {
+    let Some(group) = group.filter(|_| copies > 1) else { return slot };
+    let copies = b.int(copies.into(), Elem::I32);
+    let first = b.binary(BinaryOp::Mul, slot, copies);
+    b.binary(BinaryOp::Add, first, group)
 }
 
 /// Adds the places in these rings to what a loop carries; gives those inside. The terminator's operands are the caller's to add.

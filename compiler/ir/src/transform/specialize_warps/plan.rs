@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::super::plan_shared_memory;
 use super::staged::{Staged, order_of_staged, stage, staged_operand};
 use super::turned::{is_other_way, turned_layout};
-use super::{Depth, slots};
+use super::{Depth, parallel, slots};
 use crate::analysis::access;
 use crate::analysis::axis_info::{AxisInfoMap, is_non_negative};
 use crate::analysis::tensor_copy::{TensorTile, tensor_tile};
@@ -77,15 +77,17 @@ pub(super) struct Channel {
     pub last_use: usize,
     /// Do all threads of the consumers read its slots (into registers), and not the tensor cores alone?
     pub read_by_threads: bool,
+    /// Slots of the ring that lie beside each other for each of the channel's: one, or one for each group of consumers, if what is loaded differs between them.
+    pub copies: u32,
     /// Which ring it fills: channels whose loads are of one kind and follow each other share one.
     pub ring: usize,
     pub slots: u32,
 }
 
 impl Channel {
-    /// Bytes of one slot of all rings.
+    /// Bytes of one slot of all rings, for all groups.
     pub fn bytes(&self) -> u32 {
-        self.loads.iter().map(Load::bytes).sum()
+        self.copies * self.loads.iter().map(Load::bytes).sum::<u32>()
     }
 
     /// Is what is loaded transposed on its way? (Then it is the channel's only load.)
@@ -139,6 +141,11 @@ pub(super) struct Plan {
     /// Stores that go through the tensor-copy engine.
     pub stores: Vec<Store>,
     pub turns: Option<Turns>,
+    /// Groups of consumers that compute a tile each, side by side, and which of them runs.
+    pub groups: u32,
+    pub group: Option<Value>,
+    /// Operations that compute what differs between these.
+    pub of_group: HashSet<Op>,
     /// Tiles that the consumers hand to their tensor cores.
     pub staged: Vec<Staged>,
     /// Loads whose slots are held until the next iteration.
@@ -243,6 +250,11 @@ impl Plan {
         self.channels.iter().find(|c| c.ring == ring).expect("every ring has a channel").slots
     }
 
+    /// How many of a ring's slots lie beside each other for each slot of its channels.
+    pub fn copies_of(&self, ring: usize) -> u32 {
+        self.channels.iter().find(|c| c.ring == ring).expect("every ring has a channel").copies
+    }
+
     /// The channel and the load's position in it.
     pub fn find(&self, load: Op) -> (usize, usize) {
         self.channels
@@ -280,6 +292,8 @@ pub(super) struct Map {
     /// Tiles that loops carry in their slots.
     pub carried: Vec<CarriedLoad>,
     pub explicit: bool,
+    /// Groups of consumers that compute a tile each, side by side.
+    pub groups: u32,
 }
 
 /// A tile of a slot that the programmer's own channel has.
@@ -298,6 +312,7 @@ impl Map {
             reads: HashMap::new(),
             carried: Vec::new(),
             explicit: false,
+            groups: 1,
         };
         for block in blocks(kernel, kernel.body) {
             for &op in &kernel.blocks[block].ops {
@@ -332,9 +347,17 @@ impl Map {
 }
 
 /// The plan for a kernel; `None` if there is nothing to specialise, or it would not fit.
-pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<Plan> {
-    let (mut map, info) = (Map::of(kernel), AxisInfoMap::compute(kernel));
-    map.carried = carried_loads(kernel, &map, &info);
+pub(super) fn plan(
+    kernel: &mut Kernel,
+    gpu: &GpuFeatures,
+    depth: Depth,
+    (groups, group): (u32, Option<Value>),
+) -> Option<Plan> {
+    let (mut map, info) = (Map { groups, ..Map::of(kernel) }, AxisInfoMap::compute(kernel));
+    if groups == 1 {
+        map.carried = carried_loads(kernel, &map, &info);
+    }
+    let of_group = parallel::of_group(kernel, &map, group);
     let dots = choose_dots(kernel, &map, &info);
     if dots.is_empty() {
         return None;
@@ -355,9 +378,13 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Opti
     loads.sort_unstable();
     for &load in &loads {
         needed.extend(address_slice(kernel, &map, load)?);
+        // All groups count slots in the same loops.
+        if loops_around(&map, load).any(|for_op| of_group.contains(&for_op)) {
+            return None;
+        }
     }
     let carried: Vec<CarriedLoad> = map.carried.iter().filter(|c| loads.contains(&c.next)).cloned().collect();
-    let mut channels = make_channels(kernel, &map, &dots, &loads, &carried)?;
+    let mut channels = make_channels(kernel, &map, &dots, &loads, &carried, &of_group)?;
     let staged = stage(kernel, &map, &dots)?;
     if !staged.is_empty() {
         add_vectors(kernel, &map, &info, &mut channels);
@@ -372,7 +399,7 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Opti
         WarpSpecialize::PingPong => Some(find_turns(kernel, &map, &channels, &accumulating)?),
         _ => None,
     };
-    let mut stores = tensor_stores(kernel, &info, &dots, if turns.is_some() { 2 } else { 1 });
+    let mut stores = tensor_stores(kernel, &info, &dots, if turns.is_some() { 2 } else { groups });
     let spare = !staged.is_empty() && !channels.iter().any(Channel::is_turned);
     let storing = if spare { storing_warps(kernel, &map, &mut stores) } else { None };
     let mut staging: Vec<SharedType> = stores.iter().map(|s| s.ring).collect();
@@ -409,6 +436,9 @@ pub(super) fn plan(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Opti
         accumulating,
         stores,
         turns,
+        groups,
+        group,
+        of_group,
         staged,
         carried,
         storing,
@@ -732,6 +762,13 @@ fn fed_dots(kernel: &Kernel, map: &Map, value: Value, out: &mut Vec<Op>) {
     }
 }
 
+/// The loops around a load, from the inside outwards.
+fn loops_around(map: &Map, load: Op) -> impl Iterator<Item = Op> {
+    let around = |at: &Block| map.parent.get(at).map(|&(_, outer)| outer);
+    let innermost = map.block_of.get(&load).copied();
+    std::iter::successors(innermost, around).filter_map(|at| map.parent.get(&at).map(|&(for_op, _)| for_op))
+}
+
 /// The scalar operations that a load's offsets, and the bounds of the loops around it, are computed by; `None` if they depend on memory or on what a loop carries.
 fn address_slice(kernel: &Kernel, map: &Map, load: Op) -> Option<HashSet<Op>> {
     slice_of(kernel, map, kernel.ops[load].operands[1..].to_vec(), map.block_of[&load])
@@ -772,6 +809,7 @@ fn make_channels(
     dots: &HashMap<Op, (Operand, Operand)>,
     loads: &[Op],
     carried: &[CarriedLoad],
+    of_group: &HashSet<Op>,
 ) -> Option<Vec<Channel>> {
     let mut channels: Vec<Channel> = Vec::new();
     for &op in loads {
@@ -809,16 +847,21 @@ fn make_channels(
             }
             None => None,
         };
+        let address = address_slice(kernel, map, op)?;
         // The rank is in the addresses of what is divided.
-        let divided =
-            address_slice(kernel, map, op)?.iter().any(|&o| kernel.ops[o].opcode == Opcode::CtaRank);
+        let divided = address.iter().any(|&o| kernel.ops[o].opcode == Opcode::CtaRank);
         let multicast = kernel.hints.cluster > 1 && !divided;
+        let copies = if address.is_disjoint(of_group) { 1 } else { map.groups };
+        // What warps transpose, they transpose for all groups.
+        if copies > 1 && turned.is_some() {
+            return None;
+        }
         let ring = SharedType { elem, shape: slot, slots: 0, layout };
         let load = Load { op, cache, tile, multicast, ring, turned, by_threads: false };
         // What is transposed has a channel of its own: its slots are full and empty at other times.
         let found = channels.iter_mut().find(|c| {
             let same = (c.block, c.first_use, c.last_use) == (block, first, last);
-            same && !c.is_turned() && load.turned.is_none() && last != usize::MAX
+            same && c.copies == copies && !c.is_turned() && load.turned.is_none() && last != usize::MAX
         });
         match found {
             Some(channel) => channel.loads.push(load),
@@ -829,6 +872,7 @@ fn make_channels(
                 loads: vec![load],
                 first_use: first,
                 last_use: last,
+                copies,
                 ring: 0,
                 slots: 0,
             }),
@@ -881,7 +925,7 @@ fn alike(kernel: &Kernel, a: &Channel, b: &Channel) -> bool {
             && x.multicast == y.multicast
             && kernel.ops[x.op].operands[0] == kernel.ops[y.op].operands[0]
     };
-    a.loads.len() == b.loads.len() && a.loads.iter().zip(&b.loads).all(same)
+    a.copies == b.copies && a.loads.len() == b.loads.len() && a.loads.iter().zip(&b.loads).all(same)
 }
 
 /// Is one channel done with its slots before the other begins, whenever the block that holds both is run?

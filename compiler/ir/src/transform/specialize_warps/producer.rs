@@ -1,9 +1,9 @@
 //! The producer's region: the loops around the loads, with what addresses and bounds are computed by. And that of the warps that transpose what it loads: the same loops, in step with it.
 
 use super::plan::{Load, Plan};
-use super::{Made, Place, at, carry_places};
+use super::{Made, Place, at, carry_places, slot_of_group};
 use crate::kernel::{Block, Kernel, Op, Value};
-use crate::op::{BinaryOp, LoopHints, Opcode};
+use crate::op::{BinaryOp, Literal, LoopHints, Opcode};
 use crate::rewrite::{Mapping, clone_op, mapped};
 use crate::types::Elem;
 
@@ -21,7 +21,8 @@ pub(super) enum Part {
 /// Builds the region. The kernel's own body is left as it is.
 pub(super) fn build(kernel: &mut Kernel, plan: &Plan, made: &Made, part: Part) -> Block {
     let region = kernel.add_block();
-    let mut producer = Producer { kernel, plan, made, part, map: Mapping::new() };
+    let maps = vec![Mapping::new(); plan.groups as usize];
+    let mut producer = Producer { kernel, plan, made, part, maps };
     let body = producer.kernel.body;
     let first = plan.channels[0].at;
     let mut places: Vec<Place> = Vec::new();
@@ -39,7 +40,8 @@ struct Producer<'a> {
     plan: &'a Plan,
     made: &'a Made,
     part: Part,
-    map: Mapping,
+    /// What stands for the values of the kernel's own body, for each group.
+    maps: Vec<Mapping>,
 }
 
 impl Producer<'_> {
@@ -58,8 +60,7 @@ impl Producer<'_> {
                 _ => &self.plan.needed,
             };
             if needed.contains(&op) {
-                let copy = clone_op(self.kernel, op, &mut self.map);
-                self.kernel.append_op(to, copy);
+                self.copy(op, to);
             } else if self.part == Part::Stores && self.plan.stores.iter().any(|s| s.op == op) {
                 self.store(op, to, places);
             } else if matches!(self.kernel.ops[op].opcode, Opcode::For(_)) {
@@ -83,17 +84,43 @@ impl Producer<'_> {
         }
     }
 
+    /// Copies an operation: once for each group, if it computes what differs between them.
+    fn copy(&mut self, op: Op, to: Block) {
+        if !self.plan.of_group.contains(&op) {
+            let copy = clone_op(self.kernel, op, &mut self.maps[0]);
+            self.kernel.append_op(to, copy);
+            for i in 0..self.kernel.ops[op].results.len() {
+                self.stands_for(self.kernel.ops[op].results[i], self.kernel.ops[copy].results[i]);
+            }
+            return;
+        }
+        for group in 0..self.maps.len() {
+            let copy = clone_op(self.kernel, op, &mut self.maps[group]);
+            if self.kernel.ops[op].opcode == Opcode::GroupIndex {
+                self.kernel.ops[copy].opcode = Opcode::Const(Literal::Int(group as i64));
+            }
+            self.kernel.append_op(to, copy);
+        }
+    }
+
+    /// Notes what stands for a value that is the same for all groups.
+    fn stands_for(&mut self, old: Value, new: Value) {
+        for map in &mut self.maps {
+            map.insert(old, new);
+        }
+    }
+
     fn for_loop(&mut self, op: Op, to: Block, places: &mut [Place], rings: &[usize]) {
         let data = self.kernel.ops[op].clone();
-        let bounds: Vec<Value> = data.operands[..3].iter().map(|&v| mapped(&self.map, v)).collect();
-        let hints = LoopHints { stages: Some(1) };
+        let bounds: Vec<Value> = data.operands[..3].iter().map(|&v| mapped(&self.maps[0], v)).collect();
+        let hints = LoopHints { stages: Some(1), ..LoopHints::default() };
         let copy = self.kernel.make_op(Opcode::For(hints), bounds, [], data.loc);
         let body = self.kernel.add_block();
         self.kernel.ops[copy].regions.push(body);
         let index = self.kernel.blocks[data.regions[0]].args[0];
         let ty = self.kernel.ty(index);
         let own_index = self.kernel.add_block_arg(body, ty);
-        self.map.insert(index, own_index);
+        self.stands_for(index, own_index);
         let inside = carry_places(self.kernel, copy, places, rings);
         let mut inner = places.to_vec();
         for (&ring, place) in rings.iter().zip(inside) {
@@ -119,11 +146,16 @@ impl Producer<'_> {
         let bytes =
             channel.loads.iter().map(|l| l.ring.shape.num_elements() as u32 * l.ring.elem.bits().max(8) / 8);
         let bytes = bytes.sum();
-        at(self.kernel, to, channel.loads[0].op, |b| {
-            b.effect(Opcode::ChannelAcquire { bytes }, &[barriers, place.slot, place.phase]);
-        });
-        for load in &channel.loads {
-            self.load(load, barriers, place, to);
+        for group in 0..channel.copies {
+            let slot = at(self.kernel, to, channel.loads[0].op, |b| {
+                let number = (channel.copies > 1).then(|| b.int(group.into(), Elem::I32));
+                let slot = slot_of_group(b, place.slot, channel.copies, number);
+                b.effect(Opcode::ChannelAcquire { bytes }, &[barriers, slot, place.phase]);
+                slot
+            });
+            for load in &channel.loads {
+                self.load(load, barriers, slot, group as usize, to);
+            }
         }
         places[channel.ring] = at(self.kernel, to, channel.loads[0].op, |b| place.next(b, channel.slots));
     }
@@ -151,7 +183,7 @@ impl Producer<'_> {
         let operands = self.kernel.ops[op].operands.clone();
         let place = &mut places[self.plan.stored_at()];
         let mut all = vec![operands[0]];
-        all.extend(operands[1..operands.len() - 1].iter().map(|&v| mapped(&self.map, v)));
+        all.extend(operands[1..operands.len() - 1].iter().map(|&v| mapped(&self.maps[0], v)));
         all.extend([self.made.staging[&op], self.made.stored.expect("made with the plan"), place.phase]);
         *place = at(self.kernel, to, op, |b| {
             b.effect(Opcode::StagedStore { axes: store.axes.clone(), add }, &all);
@@ -159,14 +191,14 @@ impl Producer<'_> {
         });
     }
 
-    fn load(&mut self, load: &Load, barriers: Value, place: Place, to: Block) {
+    fn load(&mut self, load: &Load, barriers: Value, slot: Value, group: usize, to: Block) {
         let ring = self.made.filled[&load.op];
         let operands = self.kernel.ops[load.op].operands.clone();
-        let map = &self.map;
+        let map = &self.maps[group];
         at(self.kernel, to, load.op, |b| {
             let mut all = vec![operands[0]];
             all.extend(operands[1..].iter().map(|&v| mapped(map, v)));
-            all.extend([ring, place.slot, barriers]);
+            all.extend([ring, slot, barriers]);
             let axes = load.tile.axes.iter().map(|&a| a as u32).collect();
             b.effect(Opcode::TensorLoad { cache: load.cache, axes, multicast: load.multicast }, &all);
         });

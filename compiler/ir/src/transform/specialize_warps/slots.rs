@@ -98,7 +98,7 @@ pub(super) fn choose(
             return None;
         }
         for load in &mut channel.loads {
-            load.ring.slots = channel.slots;
+            load.ring.slots = channel.copies * channel.slots;
             if let Some(turned) = &mut load.turned {
                 turned.slots = channel.slots;
             }

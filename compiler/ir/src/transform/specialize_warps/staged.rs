@@ -36,7 +36,7 @@ pub(super) const STAGED_SLOTS: u32 = 2;
 pub(super) fn staged_operand(kernel: &Kernel, map: &Map, value: Value) -> Option<Operand> {
     let hints = &kernel.hints;
     let together = hints.warp_specialize == WarpSpecialize::Cooperative && hints.cluster == 1;
-    if map.explicit || !together || kernel.ty(value).value_elem()?.bits() != 16 {
+    if map.explicit || map.groups > 1 || !together || kernel.ty(value).value_elem()?.bits() != 16 {
         return None;
     }
     let (mut value, mut transpose) = (value, false);
