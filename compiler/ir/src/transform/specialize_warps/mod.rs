@@ -40,11 +40,13 @@
 mod consumer;
 mod divide_rows;
 pub mod explicit;
+mod operands;
 mod parallel;
 mod plan;
 mod producer;
 mod slots;
 mod staged;
+mod stores;
 mod turned;
 
 use std::collections::{HashMap, HashSet};
