@@ -48,9 +48,14 @@ pub struct MergeTile {
 /// The fewest keys of a step.
 const LEAST_KEYS: usize = 16;
 
-/// Depth of the pipeline, where a multiprocessor has two programs, and where it has one: what is on its way from memory to a multiprocessor is then the same, or more.
-const STAGES: u32 = 2;
+/// Programs that share a multiprocessor: their pipelines are as deep as leaves no room for a third one. With room for three, the GPU deals out fewer programs than that unevenly: 32 sequences of
+/// 8192 keys, 256 programs on the 132 multiprocessors of an H200, took 298 µs instead of 240.
+const RESIDENT: usize = 2;
+/// The fewest and the most stages; and the most of a program that has a multiprocessor for itself, which has few steps: to begin a pipeline takes time, too.
+const STAGES: [usize; 2] = [2, 6];
 const STAGES_ALONE: u32 = 4;
+/// Shared memory of a program beside its pipeline, with some to spare.
+const SCRATCH_BYTES: usize = 6 << 10;
 
 /// What a config is chosen by.
 #[derive(Clone, Copy, Debug)]
@@ -103,26 +108,38 @@ impl DecodeConfig {
                 // With more rows than that, each warp has rows of its own, and all of a step's keys for them.
                 let rows = block_queries * block_group;
                 let block_kv = (((8 << 10) / widest) * TENSOR_ROWS / rows).clamp(32, 128);
-                DecodeConfig { block_group, block_kv, num_warps: 4, num_stages: STAGES, ..config }
+                let config = DecodeConfig { block_group, block_kv, num_warps: 4, ..config };
+                DecodeConfig { num_stages: config.depth(RESIDENT, shape.bytes, device), ..config }
             }
         }
     }
 
-    /// The same for a launch of so many programs: where none shares its multiprocessor, with a pipeline twice as deep, if there is shared memory for it.
-    pub fn for_programs(self, programs: usize, shape: DecodeShape, device: DeviceClass) -> DecodeConfig {
-        let DeviceClass::Gpu { multiprocessors, .. } = device else { return self };
-        let deeper = DecodeConfig { num_stages: STAGES_ALONE, ..self };
-        let alone = programs <= multiprocessors as usize;
-        // What has another depth does not copy keys to shared memory ahead, or was asked for as it is.
-        let deepens = alone && self.num_stages == STAGES && deeper.check_shared(shape, device).is_ok();
-        if deepens { deeper } else { self }
+    /// How deep the pipelines of so many programs on a multiprocessor can be, of elements of `bytes` bytes.
+    fn depth(&self, programs: usize, bytes: usize, device: DeviceClass) -> u32 {
+        let stage = bytes * self.block_kv * (self.head_dim + self.value_dim);
+        let [least, most] = STAGES;
+        let room = (shared_bytes(device) / programs).saturating_sub(SCRATCH_BYTES);
+        (room / stage).clamp(least, most) as u32
     }
 
-    /// The same for a cache of FP8, of which there is half as much on its way in a pipeline of the same depth: with the deeper one, if there is shared memory for it.
+    /// The same for a launch of so many programs: where none shares its multiprocessor, with a deeper pipeline, if there is shared memory for it.
+    pub fn for_programs(self, programs: usize, shape: DecodeShape, device: DeviceClass) -> DecodeConfig {
+        let DeviceClass::Gpu { multiprocessors, .. } = device else { return self };
+        let alone = programs <= multiprocessors as usize;
+        // What has another depth does not copy keys to shared memory ahead, or was asked for as it is.
+        let deepens = alone && self.num_stages == self.depth(RESIDENT, shape.bytes, device);
+        let deeper = self.depth(1, shape.bytes, device).min(STAGES_ALONE);
+        if deepens && deeper > self.num_stages { DecodeConfig { num_stages: deeper, ..self } } else { self }
+    }
+
+    /// The same for a cache of FP8, of which there is half as much on its way in a pipeline of the same depth.
     pub fn converting(self, shape: DecodeShape, device: DeviceClass) -> DecodeConfig {
-        let deeper = DecodeConfig { num_stages: STAGES_ALONE, ..self };
-        let deepens = self.num_stages == STAGES && deeper.check_shared(shape, device).is_ok();
-        if deepens { deeper } else { self }
+        match device {
+            DeviceClass::Gpu { .. } if shape.bytes == 2 => {
+                DecodeConfig { num_stages: self.depth(RESIDENT, 1, device), ..self }
+            }
+            _ => self,
+        }
     }
 
     /// Is the config legal for a shape, with so many splits?
@@ -175,14 +192,10 @@ impl DecodeConfig {
 
     /// Is there shared memory for the pipeline?
     fn check_shared(&self, shape: DecodeShape, device: DeviceClass) -> Result<(), String> {
-        let DeviceClass::Gpu { compute, .. } = device else { return Ok(()) };
+        let DeviceClass::Gpu { .. } = device else { return Ok(()) };
         let row = self.head_dim + self.value_dim;
         let needed = shape.bytes * self.num_stages as usize * self.block_kv * row;
-        let most = match compute {
-            80 => 163 << 10,
-            90 | 100 => 227 << 10,
-            _ => 99 << 10,
-        };
+        let most = shared_bytes(device);
         if needed > most {
             return Err(format!("{needed} bytes of shared memory, but a CTA can have {most}"));
         }
@@ -246,9 +259,17 @@ impl DecodeConfig {
 /// Programs that a device has room for at a time.
 fn resident(device: DeviceClass) -> usize {
     match device {
-        // Shared memory for the pipelines of two.
-        DeviceClass::Gpu { multiprocessors, .. } => 2 * multiprocessors as usize,
+        DeviceClass::Gpu { multiprocessors, .. } => RESIDENT * multiprocessors as usize,
         DeviceClass::Host { threads } => threads as usize,
+    }
+}
+
+/// Shared memory that a program can have.
+fn shared_bytes(device: DeviceClass) -> usize {
+    match device {
+        DeviceClass::Gpu { compute: 80, .. } => 163 << 10,
+        DeviceClass::Gpu { compute: 90 | 100, .. } => 227 << 10,
+        DeviceClass::Gpu { .. } | DeviceClass::Host { .. } => 99 << 10,
     }
 }
 
@@ -256,12 +277,9 @@ fn resident(device: DeviceClass) -> usize {
 const MOST_WAVES: usize = 8;
 /// Bytes in a microsecond that an H200's memory gives to many programs.
 const MEMORY_RATE: f64 = 4.5e6;
-/// Elements of keys and values that a program takes in in a microsecond, with [`STAGES`]; and of FP8.
+/// Elements of keys and values that a program takes in in a microsecond beside another one; and of FP8.
 const OWN_RATE: f64 = 25e3;
 const OWN_RATE_BYTES: f64 = 16e3;
-/// From so many keys on, sequences of FP8 are split in two at least: with one program each, all of which go through equally long sequences side by side, reading was up to 30 % slower on an H200, but
-/// not from pages, which lie anywhere.
-const SPLIT_KEYS: usize = 4096;
 /// Microseconds until a program's first keys are there, and until it ends after its last.
 const START: f64 = 2.5;
 /// Microseconds from the last key to partial results of all splits being there, and for each of them to be merged.
@@ -292,9 +310,11 @@ impl DecodeConfig {
         let own_rate = if shape.bytes == 1 { OWN_RATE_BYTES } else { OWN_RATE };
         let time = |splits: usize| {
             let (all, steps) = (programs * splits, steps.div_ceil(splits));
-            let depth = self.for_programs(all, shape, device).num_stages / self.num_stages;
+            // Alone it takes in twice as much.
+            let alone = self.for_programs(all, shape, device) != *self;
+            let last_rate = if alone { 2.0 * own_rate } else { own_rate };
             let (waves, rest) = (all / resident, all % resident);
-            let last = if rest > 0 { wave(rest, steps, f64::from(depth) * own_rate) } else { 0.0 };
+            let last = if rest > 0 { wave(rest, steps, last_rate) } else { 0.0 };
             let merge = if splits > 1 { ARRIVAL + MERGE_STEP * splits as f64 } else { 0.0 };
             START + waves as f64 * wave(resident, steps, own_rate) + last + merge
         };
@@ -309,7 +329,7 @@ impl DecodeConfig {
                 break;
             }
         }
-        if shape.bytes == 1 && shape.keys >= SPLIT_KEYS { best.0.max(2).min(most) } else { best.0 }
+        best.0
     }
 
     /// How partial results of groups of so many heads are merged.
@@ -384,6 +404,7 @@ fn cache_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variant
     let of_torch = |full| Features { whole: true, full, ..Features::default() };
     let turned = |pairing| Features { rotary: Some(pairing), ..paged(16) };
     for (device, host_only) in DEVICES {
+        let mut converted = Vec::new();
         for config in DecodeConfig::space(bytes, device) {
             let of_config = [
                 paged(16),
@@ -405,6 +426,14 @@ fn cache_variants_of<T: Float + DotInto<f32>>(types: &str, bytes: usize, variant
                 };
                 variants.push(Variant::new(types, (config, features), stage).host_only(host_only));
             }
+            // What shares a multiprocessor or does not is one for FP8.
+            let DecodeConfig { block_queries: queries, block_group: group, head_dim, value_dim, .. } = config;
+            let shape = DecodeShape { queries, group, keys: 4096, head_dim, value_dim, bytes };
+            let config = config.converting(shape, device);
+            if converted.contains(&config) {
+                continue;
+            }
+            converted.push(config);
             let contiguous = Features { scaled: true, lse: true, ..Features::default() };
             for features in [contiguous, Features { scaled: true, ..paged(64) }] {
                 let stage = move || {

@@ -175,7 +175,7 @@ fn a_program_alone_on_its_multiprocessor_reads_further_ahead() {
         config.check(shape, 1, device).unwrap();
         config.num_stages
     };
-    assert_eq!([1, 132, 133, 264].map(|n| stages(n, shape, DeviceClass::H200)), [4, 4, 2, 2]);
+    assert_eq!([1, 132, 133, 264].map(|n| stages(n, shape, DeviceClass::H200)), [4, 4, 3, 3]);
     assert_eq!([108, 109].map(|n| stages(n, shape, DeviceClass::A100)), [4, 2]);
     let small = DeviceClass::Gpu { multiprocessors: 100, compute: 89 };
     assert_eq!([1, 200].map(|n| stages(n, shape, small)), [2, 2], "99 KB are too few");
@@ -184,7 +184,7 @@ fn a_program_alone_on_its_multiprocessor_reads_further_ahead() {
     let host = DeviceClass::Host { threads: 2 };
     assert_eq!(stages(1, single, host), 1);
     // What a caller asks for stays as it is.
-    let asked = DecodeConfig { num_stages: 3, ..DecodeConfig::choose(shape, DeviceClass::H200) };
+    let asked = DecodeConfig { num_stages: 5, ..DecodeConfig::choose(shape, DeviceClass::H200) };
     assert_eq!(asked.for_programs(1, shape, DeviceClass::H200), asked);
 }
 
