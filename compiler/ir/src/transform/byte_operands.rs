@@ -82,7 +82,6 @@ fn dot(kernel: &mut Kernel, op: Op, out: &mut Vec<Op>) -> bool {
             let apart = columns / each;
             let b = reordered(kernel, b, &[depth, apart, each], &[0, 2, 1], out);
             let acc = reordered(kernel, acc, &[rows, apart, each], &[0, 2, 1], out);
-            kernel.ops[op].operands = [a, b, acc].into_iter().collect();
             // What was the result is now made of the dot's.
             let result = kernel.ops[op].results[0];
             let (opcode, ty, loc) = (kernel.ops[op].opcode.clone(), kernel.ty(result), kernel.ops[op].loc);
