@@ -125,13 +125,13 @@ impl<'a> Source<'a> {
     /// Every change to what synchronises, of each instruction in the text's order: what must be reported, unless the instruction is not needed.
     pub fn synchronisation(&self) -> Vec<(Nth, Change)> {
         let mut changes = vec![];
-        for &(_, opcode) in &self.instructions {
+        for (i, &(_, opcode)) in self.instructions.iter().enumerate() {
             let Some(&(words, kinds)) = SYNCHRONISATION.iter().find(|(words, _)| begins(opcode, words))
             else {
                 continue;
             };
-            // All of these before it are in the list already.
-            let n = changes.iter().filter(|(Nth(of, _), _)| *of == words).count() / kinds.len();
+            // Those of other rows count, too, if they begin so.
+            let n = self.instructions[..i].iter().filter(|(_, before)| begins(before, words)).count();
             changes.extend(kinds.iter().map(|&change| (Nth(words, n), change)));
         }
         changes

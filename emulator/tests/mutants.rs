@@ -7,6 +7,7 @@ use std::ops::Range;
 use support::attention::{ATTENTIONS, run_attention};
 use support::compiled::{COMPILED, run_compiled};
 use support::gemm::{GEMMS, Gemm, run_gemm};
+use support::stored::{LATE, run_late};
 use support::{Attention, options};
 use tegula_emulator::ReportKind::{self, *};
 use tegula_emulator::mutate::{ALL, Change, Change::*, Expect, Nth, Sites, Source};
@@ -421,6 +422,101 @@ fn mutants_of_an_attention_are_found() {
     check(kernel.name, kernel.source, timings(), &ATTENTION, |source, options| {
         run_attention(kernel, source, shape, 1, options).outcome.reports
     });
+}
+
+const REDUCE: &str = "cp.reduce.async.bulk.tensor.2d.global";
+const STAGE: &str = "st.shared.v2.b32";
+const NAMED: &str = "mbarrier.arrive.shared::cta.b64";
+
+/// Of `a_step_late`, whose consumers hand an operand to the tensor cores of both warpgroups (a ring of three slots), and results to warps that add them to global memory (a slot for each warpgroup).
+/// Waits: 2 and 3 of the warps that store, in the loop and behind it; 7 for an empty slot of the operands', 8 for a full one; 9 and 11 for an empty slot of the results', in the loop and behind it; 10
+/// for the last full one of the operands'. `st.shared`: 0..8 the first operand, 8..24 results of the loop, 24..40 the last ones. `stmatrix`: the operands of the loop. wgmma: 0..8 for the operand, 8..16
+/// with it in the loop, 16..24 behind it. Arrivals without bytes: 0 and 1 of the warps that store, 2 the first operand's, 3 the release of Q, 4 an operand's, 5 the release of one, 6 and 9 results'.
+const HANDED_ON: [Mutant; 16] = [
+    mutant("what is stored is not waited for", Nth(TRY, 2), GoOn, UninitialisedMemory, (REDUCE, 0..2)),
+    pair("nor behind the loop", Nth(TRY, 3), GoOn, AsyncHazard, (REDUCE, 2..4), (STAGE, 24..40)).sometimes(),
+    pair(
+        "results are written to a slot that is being stored",
+        Nth(TRY, 9),
+        GoOn,
+        AsyncHazard,
+        (STAGE, 8..24),
+        (REDUCE, 0..2),
+    ),
+    pair("so are the last ones", Nth(TRY, 11), GoOn, AsyncHazard, (STAGE, 24..40), (REDUCE, 0..2)),
+    pair("no proxy fence behind results", Nth(FENCE, 2), Drop, AsyncHazard, (REDUCE, 0..2), (STAGE, 8..24)),
+    pair(
+        "it comes behind the arrival",
+        Nth(FENCE, 2),
+        MoveBehind(Nth(NAMED, 6)),
+        AsyncHazard,
+        (REDUCE, 0..2),
+        (STAGE, 8..24),
+    ),
+    pair(
+        "results are announced before they are written",
+        Nth(NAMED, 6),
+        MoveBefore(Nth(STAGE, 8)),
+        AsyncHazard,
+        (REDUCE, 0..2),
+        (STAGE, 8..24),
+    ),
+    mutant("results are not announced", Nth(NAMED, 6), Drop, Deadlock, (TRY, 9..10)),
+    pair(
+        "a slot is given back before it has been read",
+        Nth(READ, 0),
+        MoveBehind(Nth(NAMED, 0)),
+        AsyncHazard,
+        (STAGE, 8..40),
+        (REDUCE, 0..2),
+    ),
+    mutant("a slot is not given back", Nth(NAMED, 0), Drop, Deadlock, (TRY, 9..10)),
+    pair(
+        "no proxy fence behind an operand",
+        Nth(FENCE, 1),
+        Drop,
+        AsyncHazard,
+        (WGMMA, 8..16),
+        (STMATRIX, 0..4),
+    ),
+    pair(
+        "it comes behind the arrival, too",
+        Nth(FENCE, 1),
+        MoveBehind(Nth(NAMED, 4)),
+        AsyncHazard,
+        (WGMMA, 8..16),
+        (STMATRIX, 0..4),
+    ),
+    mutant(
+        "a part of an operand is written when it has been announced",
+        Nth(STMATRIX, 3),
+        MoveBehind(Nth(NAMED, 4)),
+        AsyncHazard,
+        (WGMMA, 8..16),
+    ),
+    pair("an operand is not waited for", Nth(TRY, 8), GoOn, AsyncHazard, (WGMMA, 8..16), (STMATRIX, 0..4))
+        .sometimes(),
+    pair(
+        "an operand is overwritten that the other warpgroup reads",
+        Nth(TRY, 7),
+        GoOn,
+        AsyncHazard,
+        (STMATRIX, 0..4),
+        (WGMMA, 8..16),
+    ),
+    pair(
+        "an operand is released before its product",
+        Nth(GROUP, 1),
+        MoveBehind(Nth(NAMED, 5)),
+        AsyncHazard,
+        (STMATRIX, 0..4),
+        (WGMMA, 8..16),
+    ),
+];
+
+#[test]
+fn mutants_of_a_kernel_that_hands_on_what_it_computes_are_found() {
+    check("a_step_late", LATE, &TIMINGS, &HANDED_ON, |source, options| run_late(source, options).0.reports);
 }
 
 const COPY: &str = "cp.async.cg";

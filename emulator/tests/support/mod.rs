@@ -8,6 +8,7 @@ pub mod compiled;
 pub mod gemm;
 pub mod kernels;
 pub mod specialised;
+pub mod stored;
 
 use tegula_emulator::asynchronous::{TensorDataType, TensorMapBuilder};
 use tegula_emulator::matrix::Swizzle;

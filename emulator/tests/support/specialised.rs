@@ -62,11 +62,15 @@ pub const SPECIALISED: [Specialised; 4] = [
 ];
 
 impl Specialised {
-    /// Bytes of shared memory, which the fixture's first line begins with.
     fn shared(&self) -> u32 {
-        let bytes = self.source.strip_prefix("// ").and_then(|text| text.split(' ').next());
-        bytes.and_then(|bytes| bytes.parse().ok()).expect("the first line says how much shared memory")
+        shared_bytes(self.source)
     }
+}
+
+/// Bytes of shared memory, which a fixture's first line begins with.
+pub fn shared_bytes(source: &str) -> u32 {
+    let bytes = source.strip_prefix("// ").and_then(|text| text.split(' ').next());
+    bytes.and_then(|bytes| bytes.parse().ok()).expect("the first line says how much shared memory")
 }
 
 /// Runs `source`, which is the kernel's or a change of it: what was found, and the relative error.

@@ -126,7 +126,16 @@ fn fixtures_of_the_emulator_are_what_the_compiler_makes() {
     let products = include_str!("../../filetests/transform/specialize_warps/gemm.tile");
     let clusters = include_str!("../../filetests/transform/specialize_warps/cluster.tile");
     let groups = include_str!("../../filetests/transform/specialize_warps/parallel.tile");
-    let files = [(products, "gemm"), (products, "turns"), (clusters, "halves"), (groups, "strips")];
+    let stores = include_str!("../../filetests/transform/specialize_warps/carried.tile");
+    let late = include_str!("../../filetests/transform/specialize_warps/staged.tile");
+    let files = [
+        (products, "gemm"),
+        (products, "turns"),
+        (clusters, "halves"),
+        (groups, "strips"),
+        (stores, "queries_once"),
+        (late, "a_step_late"),
+    ];
     for (file, name) in files {
         let (input, _) = file.split_once("// output:").expect("a file test has an output");
         let kernels = text::parse(input).unwrap_or_else(|e| panic!("{}", e.render(name, input)));
