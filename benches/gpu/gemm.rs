@@ -47,6 +47,8 @@ pub struct Options {
     pub streams: bool,
     /// Time every config of the space, not only the one that is chosen.
     pub space: bool,
+    /// Of the space, only configs whose names have this in them.
+    pub config: Option<String>,
     /// Only shapes with so many rows (the square ones count by theirs).
     pub rows: Option<usize>,
     /// Only the first so many of [`LAYERS`], and no square shapes.
@@ -77,7 +79,10 @@ impl<T: Element> Pool<T> {
         let mut rng = Rng::new(seed);
         // A prime length: rows of any length begin at other places in it.
         let sequence: Vec<T> = (0..65_521).map(|_| number(rng.normal())).collect();
-        let all: Vec<T> = sequence.iter().copied().cycle().take(len).collect();
+        let mut all = Vec::with_capacity(len);
+        while all.len() < len {
+            all.extend_from_slice(&sequence[..sequence.len().min(len - all.len())]);
+        }
         Ok(Pool { tensor: device.from_vec(all, &[len])?, sequence })
     }
 
@@ -474,7 +479,7 @@ fn run_in<P: Precision>(device: &Device, options: &Options) -> Result<(String, V
 fn measure<P: Precision>(
     arena: &mut Arena<P>,
     shape: [usize; 3],
-    &Options { space, streams, .. }: &Options,
+    &Options { space, streams, ref config, .. }: &Options,
     failures: &mut Vec<String>,
 ) -> Result<Row, Failure> {
     let class = DeviceClass::of(&arena.device);
@@ -488,7 +493,10 @@ fn measure<P: Precision>(
         contenders.push(Contender::Lt(lt.plan(P::CLASS, shape)?));
     }
     if space {
-        contenders.extend(Config::candidates(&problem, class).into_iter().map(Contender::Config));
+        let asked = |c: &Config| config.as_ref().is_none_or(|part| config_name(*c).contains(part));
+        contenders.extend(
+            Config::candidates(&problem, class).into_iter().filter(asked).map(Contender::Config),
+        );
     }
     let samples = Samples::of(arena, shape);
     // A config that fails is left out, so that the others are measured.
@@ -514,8 +522,13 @@ fn measure<P: Precision>(
         recordings.push(arena.record(contender, shape, *calls)?);
     }
     let mut times = vec![Vec::new(); running.len()];
+    let mut rng = Rng::new(7);
+    let mut order: Vec<usize> = (0..running.len()).collect();
     for round in 0..=ROUNDS {
-        for (i, contender) in running.iter().enumerate() {
+        // Each behind each other one: a GPU at its power limit is slower after whoever draws more.
+        order.sort_by_cached_key(|_| rng.normal().to_bits());
+        for &i in &order {
+            let contender = &running[i];
             let ms = match recordings.get(i) {
                 Some(recording) => arena.replay(recording)? / calls[i] as f64,
                 None => arena.time(contender, shape, calls[i], round)?,

@@ -1,7 +1,7 @@
 //! Kernels timed on a GPU beside what they are measured against, in one run: a device-to-device copy, and cuBLAS.
 //!
 //! `cargo bench --bench gpu --features jit`, or from the bundle (`cargo xtask bundle`) on a machine with neither Rust nor LLVM.
-//! Options: `--json FILE`; `--gemm` runs the comparison of matrix products alone (`gemm.rs`), with `--gemm-space` every config of it, with
+//! Options: `--json FILE`; `--gemm` runs the comparison of matrix products alone (`gemm.rs`), with `--gemm-space` every config of it, with `--gemm-config "128x256x64 w8"` of these only those with that in their names, with
 //! `--gemm-rows M` the shapes of so many rows only, with `--gemm-layers 4` those of Llama-3-8B's layers only, with `--gemm-type T` for T of bf16, f8e4m3, i8,
 //! tf32, or all (bf16), with `--gemm-streams` launched one by one instead of in graphs, with `--gemm-seconds N` for so long at most (240, of each type); `--attention` that of attention, forward and backward (`attention.rs`), with
 //! `--head-dim D` or `--sequence S` of those only, `--attention-rounds N` (7) and `--attention-seconds N` (300); `--attention-fp8` that of forward on FP8 beside bf16 (`attention_fp8.rs`), with the same options;
@@ -75,6 +75,7 @@ fn main() -> ExitCode {
         let options = gemm::Options {
             space: has("--gemm-space"),
             streams: has("--gemm-streams"),
+            config: value("--gemm-config").cloned(),
             rows: number("--gemm-rows"),
             layers: number("--gemm-layers"),
             seconds: number("--gemm-seconds").unwrap_or(240) as u64,

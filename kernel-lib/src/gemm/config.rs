@@ -36,7 +36,7 @@ pub struct Config {
     pub rows: usize,
     /// Columns of y that a program computes: rows of the weights.
     pub block_n: usize,
-    /// So many more beside them, for tiles between two powers of two; 0 but for `kernel::persistent`, not swapped.
+    /// So many more beside them, for tiles between two powers of two: a multiple of 8 that is less than `block_n`; 0 but for `kernel::persistent`, not swapped.
     pub beside: usize,
     /// Depth of one step along K.
     pub block_k: usize,
@@ -79,7 +79,28 @@ impl Config {
             Algorithm::Gemv => n.div_ceil(self.block_n).saturating_mul(batch),
             // Of tiles that are large enough for it, one fits on a multiprocessor, or on those of a cluster.
             Algorithm::Persistent => tiles.min((multiprocessors / self.cluster as usize).max(1)),
-            Algorithm::StreamK => (tiles * k.div_ceil(self.block_k)).min(multiprocessors),
+            Algorithm::StreamK => {
+                let (most, abreast) = (multiprocessors.max(1), self.abreast(m, n));
+                let columns = tiles / abreast;
+                let teams = match most / abreast {
+                    // Too few for teams: each takes tiles of its own.
+                    0 => return most.min(tiles * k.div_ceil(self.block_k)),
+                    // As many for each column of tiles, so that none has a little of another one.
+                    teams if columns < teams => teams - teams % columns,
+                    teams => teams,
+                };
+                abreast * teams.min(columns * k.div_ceil(self.block_k))
+            }
+        }
+    }
+
+    /// As many programs of stream-K take the same pieces of tiles that lie below each other: see `Product::abreast`, which computes the same.
+    pub(super) fn abreast(&self, m: usize, n: usize) -> usize {
+        let down = if self.swap { n } else { m }.div_ceil(self.rows).max(1);
+        match down {
+            _ if down <= self.swizzle => down,
+            _ if down.is_multiple_of(self.swizzle) => self.swizzle,
+            _ => 1,
         }
     }
 }

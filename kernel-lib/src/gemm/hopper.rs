@@ -68,7 +68,9 @@ const TILES: &[Tile] = &[
     cooperative(128, 128, 8, 0.95),
     // For what a whole number of tiles of powers of two leaves idle.
     wider(64, cooperative(128, 128, 8, 0.95)),
-    wider(32, cooperative(128, 128, 8, 0.87)),
+    wider(32, cooperative(128, 128, 8, 0.9)),
+    wider(96, cooperative(128, 128, 8, 0.97)),
+    wider(32, cooperative(128, 64, 8, 0.94)),
     wider(64, cooperative(64, 128, 4, 0.9)),
     cooperative(64, 256, 4, 0.92),
     cooperative(128, 64, 8, 0.75),
@@ -96,6 +98,9 @@ const TILES: &[Tile] = &[
     by_two(cooperative(128, 256, 8, 0.97)),
     by_two(cooperative(128, 128, 8, 0.95)),
     by_two(wider(64, cooperative(64, 128, 4, 0.93))),
+    by_two(cooperative(64, 128, 4, 0.85)),
+    by_two(wider(32, cooperative(128, 64, 8, 0.95))),
+    by_two(wider(96, cooperative(128, 128, 8, 0.97))),
 ];
 
 /// Rows of tiles that are gone through together: with 132 programs, about as many columns of tiles as rows are at work at a time.
@@ -179,12 +184,11 @@ const OWN_MEMORY_RATE: f64 = 60e3;
 const REUSE_RATE: f64 = 1e9;
 /// Microseconds until the first operands are there, and the last sums stored.
 const LATENCY: f64 = 2.5;
-/// Microseconds of an exchange of partial sums, and its bytes in a microsecond.
-const EXCHANGE: f64 = 1.5;
+/// Microseconds of an exchange of partial sums, and its bytes in a microsecond, as measured on an H200 with 64 tiles of 128 × 128 for 128 programs.
+const EXCHANGE: f64 = 5.0;
 const EXCHANGE_RATE: f64 = 80e3;
-/// What a step of stream-K takes beside one of whole tiles, as measured on an H200. It is not the steps, whose code is the same, nor the order of tiles (dealing all but the last
-/// round out whole changed nothing): with 96 tiles of 128 × 128 for 132 programs, the exchange of partial sums takes 20 µs, while the tensor cores wait. So it is hardly ever chosen.
-const STREAM_K_STEP: f64 = 2.2;
+/// What a step of stream-K takes beside one of whole tiles: its stores do not go through tensor copies.
+const STREAM_K_STEP: f64 = 1.05;
 
 /// Rows of x for which reading the weights takes the time: one tile has them all.
 const FEW_ROWS: usize = 64;
@@ -240,7 +244,7 @@ fn time(config: &Config, speed: f64, problem: &Problem, multiprocessors: usize) 
     let partials = 2.0 * (config.rows * config.block_n * 4) as f64;
     let (mine, exchange) = match config.algorithm {
         Algorithm::StreamK => {
-            let mine = (tiles * steps).div_ceil(multiprocessors) as f64;
+            let mine = (tiles * steps).div_ceil(config.programs(batch, [m, n, k], multiprocessors)) as f64;
             (mine * STREAM_K_STEP, EXCHANGE + partials / EXCHANGE_RATE)
         }
         _ => ((tiles.div_ceil((multiprocessors / cluster).max(1)) * steps) as f64, 0.0),
@@ -264,8 +268,6 @@ pub fn choose(problem: &Problem, split: bool, multiprocessors: u32) -> Option<Co
     let device = crate::DeviceClass::Gpu { multiprocessors, compute: 90 };
     let few = problem.m <= FEW_ROWS && candidates(problem).any(|(config, _)| suits(&config, problem));
     candidates(problem)
-        // Other clusters were never the fastest where they were measured: with 256 rows.
-        .filter(|(config, _)| config.cluster == 1 || config.beside > 0)
         // Tiles of two parts have no counterpart that computes yᵀ.
         .filter(|(config, _)| config.beside == 0 || !problem.by_columns)
         .filter(|(config, _)| !few || suits(config, problem))

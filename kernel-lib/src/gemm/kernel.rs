@@ -70,6 +70,9 @@ pub fn persistent<T: Factor, O: Rounded, E: Float, F: Epilogue, const R: usize>(
 /// along K of all tiles are one sequence, and each program takes as long a piece of it. A tile that several programs have a part of is summed up, in the order
 /// of K, by the one that is ready last: none waits for another, and the result does not depend on which one it is.
 ///
+/// Programs whose tiles lie below each other take the same pieces of them ([`Product::abreast`]): so they read the same weights at the same time. Were each at a place of its own
+/// along K, all weights would have to be in the L2 cache at once; where there is no room for them, they would come from memory again and again.
+///
 /// partials: [2 · programs, rows, `block_n`], for what a program has of the first and of the last tile of its piece; arrivals: `[tiles]`, zeros, and zeros
 /// again afterwards.
 #[kernel(num_warps = config.num_warps, num_stages = config.num_stages, warp_specialize = config.warp_specialize)]
@@ -91,13 +94,16 @@ pub fn stream_k<T: Factor, O: Rounded, E: Float, F: Epilogue>(
     let product = Product { x, weights: vec![w], config, numerics };
     let output = Output::whole(y, (bias, residual), [x_scale, w_scale, y_scale], numerics, epilogue);
     let steps = cdiv(x.dim(1), config.block_k).cast::<i32>();
-    let (units, programs) = (product.count() * steps, num_programs(0));
-    let begin = |program: Scalar<i32>| program * units / programs;
-    let owner = |unit: Scalar<i32>| ((unit + 1) * programs - 1) / units;
-    let program = program_id(0);
-    let (first, end) = (begin(program), begin(program + 1));
-    for id in range(first / steps, cdiv(end, steps)) {
-        let (at, before) = (product.place(id), id * steps);
+    let (program, programs) = (program_id(0), num_programs(0));
+    let abreast = product.abreast(programs);
+    let (team, member, teams) = (program / abreast, program % abreast, programs / abreast);
+    let units = product.count() / abreast * steps;
+    let begin = |team: Scalar<i32>| team * units / teams;
+    let owner = |unit: Scalar<i32>| ((unit + 1) * teams - 1) / units;
+    let (first, end) = (begin(team), begin(team + 1));
+    for rank in range(first / steps, cdiv(end, steps)) {
+        let id = rank * abreast + member;
+        let (at, before) = (product.place(id), rank * steps);
         let (from, to) = (max(first - before, 0), min(end - before, steps));
         let mut sums = product.zeros();
         for step in range(from, to) {
@@ -108,17 +114,17 @@ pub fn stream_k<T: Factor, O: Rounded, E: Float, F: Epilogue>(
             product.store(&output, at, sums);
         } else {
             // A program begins one of its partial tiles and goes on with the other.
-            let slot = |program: Scalar<i32>| {
-                program * 2 + select(begin(program).le(before), constant(1), constant(0))
+            let slot = |team: Scalar<i32>| {
+                (team * abreast + member) * 2 + select(begin(team).le(before), constant(1), constant(0))
             };
-            partials.store([slot(program), constant(0), constant(0)], part.expand(0));
+            partials.store([slot(team), constant(0), constant(0)], part.expand(0));
             let arrived = arrivals.base_ptr() + id;
             let (eldest, last) = (owner(before), owner(before + steps - 1));
             if atomic_add(arrived, 1) == last - eldest {
                 let mut sum = zeros::<T::Sum>([config.rows, config.block_n]);
-                for program in range(eldest, last + 1) {
+                for team in range(eldest, last + 1) {
                     let part = partials
-                        .load([slot(program), constant(0), constant(0)], [1, config.rows, config.block_n]);
+                        .load([slot(team), constant(0), constant(0)], [1, config.rows, config.block_n]);
                     sum += T::Sum::of_partial(part.reshape([config.rows, config.block_n]));
                 }
                 atomic_xchg_with(arrived, 0, AtomicOptions::new().relaxed());

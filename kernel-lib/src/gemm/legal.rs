@@ -76,14 +76,14 @@ impl Config {
         }
     }
 
-    /// A second part of a tile is narrower than the first, and has the same kind of instructions.
+    /// What a tile has beside its first part is narrower, and has the same kind of instructions.
     fn check_beside(&self, problem: &Problem) -> Result<(), Illegal> {
         if self.beside == 0 {
             return Ok(());
         }
-        if !self.beside.is_power_of_two() || self.beside < 8 || self.beside >= self.block_n {
+        if !self.beside.is_multiple_of(8) || self.beside >= self.block_n {
             let problem = format!("{} columns beside {}", self.beside, self.block_n);
-            return illegal(problem, "use a power of two from 8 to half of block_n, or 0");
+            return illegal(problem, "use a multiple of 8 below block_n, or 0");
         }
         let single = matches!(problem.form, Form::Single | Form::Batched(_));
         if self.algorithm != Algorithm::Persistent || self.swap || !single {

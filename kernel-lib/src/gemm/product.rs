@@ -25,10 +25,15 @@ impl<T: Factor, const R: usize> Product<T, R> {
         [cdiv(a.dim(R - 2), rows).cast(), cdiv(b.dim(R - 2), self.config.width()).cast()]
     }
 
-    /// The parts that a tile has: where each begins in it, its columns, and the weights.
+    /// The parts that a tile has, each as wide as a power of two: where each begins in it, its columns, and the weights.
     fn parts(&self) -> impl Iterator<Item = (usize, usize, View<T, R>)> + '_ {
         let Config { block_n, beside, .. } = self.config;
-        let columns = [(0, block_n), (block_n, beside)].into_iter().filter(|&(_, columns)| columns > 0);
+        let columns =
+            std::iter::once(block_n).chain((0..usize::BITS).rev().map(move |bit| beside & (1 << bit)));
+        let columns = columns.filter(|&columns| columns > 0).scan(0, |end, columns| {
+            *end += columns;
+            Some((*end - columns, columns))
+        });
         self.weights
             .iter()
             .flat_map(move |&w| columns.clone().map(move |(start, columns)| (start, columns, w)))
@@ -38,6 +43,15 @@ impl<T: Factor, const R: usize> Product<T, R> {
     pub(crate) fn count(&self) -> Scalar<i32> {
         let [down, across] = self.tiles();
         if R == 3 { down * across * self.x.dim(0).cast::<i32>() } else { down * across }
+    }
+
+    /// How many tiles with successive numbers lie below each other, wherever one begins to count in steps of as many; 1 unless it divides the number of programs.
+    pub(crate) fn abreast(&self, programs: Scalar<i32>) -> Scalar<i32> {
+        let [down, _] = self.tiles();
+        let group = constant(self.config.swizzle as i32);
+        let one = constant(1);
+        let height = select(down.le(group), max(down, 1), select((down % group).eq_(0), group, one));
+        select((programs % height).eq_(0), height, one)
     }
 
     /// K.

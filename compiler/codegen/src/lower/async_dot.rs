@@ -9,7 +9,6 @@ use tegula_ir::analysis::wgmma;
 use tegula_ir::kernel::{Op, Value};
 use tegula_ir::layout::{LinearLayout, SlotForm, Space, SwizzleMode};
 use tegula_ir::op::Opcode;
-use tegula_ir::transform::plan_shared_memory::slot_bytes;
 use tegula_ir::types::Elem;
 
 use super::emitter::{Emitter, V};
@@ -43,14 +42,31 @@ impl<'c> SlotOperand<'c> {
     }
 }
 
+/// Where the sums of a product are.
+struct Sums {
+    /// Columns.
+    width: u32,
+    /// How many a thread has of each dot.
+    counts: Vec<usize>,
+    /// The place of each in a thread's list, by row and column.
+    places: HashMap<(u32, u32), usize>,
+}
+
 fn offset(layout: &LinearLayout, bytes: u32, k_dim: usize, mn: u32, k: u32) -> u32 {
     let coords = if k_dim == 0 { [k, mn] } else { [mn, k] };
     layout.preimage(layout.dims().pack(&coords)).expect("a slot's layout holds every element") as u32 * bytes
 }
 
 impl<'c> Lowering<'c, '_> {
-    /// Lowers the start of a dot: its products, as one group.
+    /// Lowers the start of a dot, or of several that are one product: as one group.
     pub fn async_dot(&mut self, op: Op) -> Result {
+        let plan = self.plan;
+        let all = match plan.wide_dots.iter().find(|dots| dots.contains(&op)) {
+            Some(dots) if dots[0] == op => &dots[..],
+            // With the first.
+            Some(_) => return Ok(()),
+            None => &[op][..],
+        };
         let data = self.kernel.ops[op].clone();
         let Opcode::AsyncDot { transpose_a, transpose_b, precision } = data.opcode else {
             unreachable!("dispatched in `op`")
@@ -88,23 +104,11 @@ impl<'c> Lowering<'c, '_> {
             None
         };
         let fragments = if in_slot { HashMap::new() } else { self.a_fragments(data.operands[0]) };
-
-        let mut acc = self.regs(acc_value);
-        let sums = acc.len();
-        if self.stages_operands() && self.is_zero(acc_value) {
-            acc = vec![nvvm::zero_here(&self.e); sums];
-        }
-        let by_coords: HashMap<(u32, u32), usize> = (0..sums)
-            .map(|r| {
-                let c = self.register_coords(&acc_layout, r as u32);
-                ((c[0], c[1]), r)
-            })
-            .collect();
-        let mut row_blocks: Vec<u32> = by_coords.keys().map(|&(m, _)| m).filter(|m| m % 16 == 0).collect();
+        let (mut acc, sums) = self.sums(all);
+        let mut row_blocks: Vec<u32> = sums.places.keys().map(|&(m, _)| m).filter(|m| m % 16 == 0).collect();
         row_blocks.sort_unstable();
         row_blocks.dedup();
-        let width = dims.extent(1);
-        let columns = width.min(wgmma::MAX_COLUMNS);
+        let columns = sums.width.min(wgmma::MAX_COLUMNS);
         let k_extent = {
             let ring = self.ring(b_ring);
             ring.shape.dims()[b.k_dim]
@@ -112,16 +116,17 @@ impl<'c> Lowering<'c, '_> {
         let mn_major = (a.as_ref().is_some_and(|a| a.mn_major), b.mn_major);
         let mut order: Vec<(u32, u32)> = fragments.keys().copied().collect();
         order.sort_unstable();
+        let count = acc.len();
         acc.extend(order.iter().map(|c| fragments[c]));
         let mut acc = nvvm::wgmma_fence(&self.e, &acc);
-        let fragments: HashMap<(u32, u32), V<'c>> = order.into_iter().zip(acc.split_off(sums)).collect();
+        let fragments: HashMap<(u32, u32), V<'c>> = order.into_iter().zip(acc.split_off(count)).collect();
         for k in (0..k_extent).step_by(depth as usize) {
             for &m in &row_blocks {
-                for n0 in (0..width).step_by(columns as usize) {
+                for n0 in (0..sums.width).step_by(columns as usize) {
                     let places: Vec<usize> = (n0..n0 + columns)
                         .step_by(8)
                         .flat_map(|n| [(m, n), (m, n + 1), (m + 8, n), (m + 8, n + 1)])
-                        .map(|c| by_coords[&c])
+                        .map(|c| sums.places[&c])
                         .collect();
                     let old: Vec<V<'c>> = places.iter().map(|&p| acc[p]).collect();
                     let b_at = b.descriptor(&self.e, n0, k);
@@ -145,8 +150,34 @@ impl<'c> Lowering<'c, '_> {
             }
         }
         nvvm::wgmma_commit(&self.e);
-        self.set(data.results[0], acc);
+        for (&dot, count) in all.iter().zip(sums.counts) {
+            let rest = acc.split_off(count);
+            self.set(self.kernel.ops[dot].results[0], acc);
+            acc = rest;
+        }
         Ok(())
+    }
+
+    /// The sums of dots whose columns lie beside each other.
+    fn sums(&mut self, dots: &[Op]) -> (Vec<V<'c>>, Sums) {
+        let mut all = Vec::new();
+        let mut sums = Sums { width: 0, counts: Vec::new(), places: HashMap::new() };
+        for &dot in dots {
+            let value = *self.kernel.ops[dot].operands.last().expect("verified");
+            let layout = self.kernel.layouts[self.layout(value).expect("a tile")].clone();
+            let mut own = self.regs(value);
+            if self.stages_operands() && self.is_zero(value) {
+                own = vec![nvvm::zero_here(&self.e); own.len()];
+            }
+            for r in 0..own.len() {
+                let c = self.register_coords(&layout, r as u32);
+                sums.places.insert((c[0], sums.width + c[1]), all.len() + r);
+            }
+            sums.width += layout.dims().extent(1);
+            sums.counts.push(own.len());
+            all.extend(own);
+        }
+        (all, sums)
     }
 
     /// The words of operand A by the coordinates of their first element.
@@ -204,7 +235,7 @@ impl<'c> Lowering<'c, '_> {
         let first =
             if self.kernel.ctas() > 1 { self.e.and(first, self.e.i32(SHARED_SPAN - 1)) } else { first };
         let first = self.e.add(self.e.shr(first, 4), self.e.i32(i64::from(leading >> 4) << 16));
-        let size = slot_bytes(ring.shape.num_elements(), ring.elem.bits());
+        let size = self.plan.slot_stride(self.kernel, ring_value);
         let slot = self.scalar(slot);
         let low = self.e.add(first, self.e.mul(slot, self.e.i32((size / 16).into())));
         // Where sums fill the registers, none are left to keep descriptors in from iteration to iteration, as LLVM would those of slots that are held: each is made where it is needed.
@@ -252,6 +283,8 @@ impl<'c> Lowering<'c, '_> {
             .iter()
             .flat_map(|&v| if self.elem(v).bits() == 32 { self.regs(v) } else { self.words(v) })
             .collect();
+        // What is counted are dots, and here groups of as many.
+        let pending = pending / self.plan.wide_dots.first().map_or(1, |dots| dots.len() as u32);
         let mut waited = nvvm::wgmma_wait(&self.e, pending, &each.concat(), &held).into_iter();
         for (&result, regs) in data.results.iter().zip(&each) {
             let own = waited.by_ref().take(regs.len()).collect();

@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 use tegula_ir::kernel::{Op, Value};
 use tegula_ir::layout::{LinearLayout, Space, TileDims, access_offsets, coalesced_copy, vector_access};
 use tegula_ir::op::Opcode;
-use tegula_ir::transform::plan_shared_memory::slot_bytes;
 use tegula_ir::types::SharedType;
 
 use super::emitter::V;
@@ -87,8 +86,7 @@ impl<'c> Lowering<'c, '_> {
 
     /// A pointer to a slot of a ring.
     pub fn slot(&mut self, ring: Value, slot: Value) -> V<'c> {
-        let ty = self.ring(ring);
-        let size = slot_bytes(ty.shape.num_elements(), ty.elem.bits());
+        let size = self.plan.slot_stride(self.kernel, ring);
         let base = self.e.const_byte_offset(self.shared, self.shared_offset(ring) as i32);
         let index = self.scalar(slot);
         self.e.byte_offset(base, self.e.mul(index, self.e.i32(size.into())))

@@ -5,3 +5,4 @@ pub mod axis_info;
 pub mod equal_values;
 pub mod tensor_copy;
 pub mod wgmma;
+pub mod wide_dots;

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use crate::analysis::wide_dots;
 use crate::artifact::CompileError;
 use crate::kernel::{Block, Kernel, Op, Value, ValueDef};
 use crate::layout::{Conversion, LinearLayout, Space, plan_conversion};
@@ -31,6 +32,24 @@ pub struct SharedPlan {
     pub buffers: HashMap<Op, (u32, u32)>,
     /// Bytes in all.
     pub total: u32,
+    /// Asynchronous dots that are one product ([`wide_dots`]).
+    pub wide_dots: Vec<Vec<Op>>,
+    /// The bytes from slot to slot of rings whose slots lie between those of others.
+    strides: HashMap<Op, u32>,
+}
+
+impl SharedPlan {
+    /// The bytes from slot to slot of a ring.
+    #[must_use]
+    pub fn slot_stride(&self, kernel: &Kernel, ring: Value) -> u32 {
+        let apart = kernel.def_op(ring).and_then(|op| self.strides.get(&op));
+        apart.copied().unwrap_or_else(|| {
+            kernel
+                .ty(ring)
+                .as_shared()
+                .map_or(0, |ring| slot_bytes(ring.shape.num_elements(), ring.elem.bits()))
+        })
+    }
 }
 
 /// Places the buffers of a kernel with layouts. Too much is an error that names the buffers.
@@ -47,12 +66,18 @@ pub fn run(kernel: &Kernel, limit: u32) -> Result<SharedPlan, CompileError> {
     let mut stages = false;
     kernel.walk(kernel.body, &mut |op| stages |= kernel.ops[op].opcode == Opcode::ChannelStore);
     let buffers_of_stores = if stages { buffers_of_stores(kernel) } else { HashMap::new() };
+    let wide_dots = wide_dots::of(kernel);
+    let columns = Columns::of(kernel, &wide_dots);
     kernel.walk(kernel.body, &mut |op| {
         let at = starts[&op];
         if buffers_of_stores.get(&op).is_some_and(|&first| first != op) {
             return;
         }
+        if columns.behind.contains_key(&op) {
+            return;
+        }
         if let Some(size) = ring_bytes(kernel, op) {
+            let size = columns.whole.get(&op).copied().unwrap_or(size);
             // Of a specialised kernel, some warp may use a ring or a channel until it ends.
             let end = match groups {
                 Some(_) => u32::MAX,
@@ -77,10 +102,53 @@ pub fn run(kernel: &Kernel, limit: u32) -> Result<SharedPlan, CompileError> {
         let place = plan.buffers[&first];
         plan.buffers.insert(op, place);
     }
+    for (op, (first, inside)) in columns.behind {
+        let (at, size) = plan.buffers[&first];
+        plan.buffers.insert(op, (at + inside, size - inside));
+    }
+    plan.strides = columns.strides;
+    plan.wide_dots = wide_dots;
     if plan.total > limit {
         return Err(too_much(kernel, &lives, plan.total, limit));
     }
     Ok(plan)
+}
+
+/// Rings whose slots lie one behind the other: a slot of each, then the next slots.
+#[derive(Default)]
+struct Columns {
+    /// The bytes of all, by the first.
+    whole: HashMap<Op, u32>,
+    /// The first, and where in its slots the others' begin.
+    behind: HashMap<Op, (Op, u32)>,
+    strides: HashMap<Op, u32>,
+}
+
+impl Columns {
+    fn of(kernel: &Kernel, wide_dots: &[Vec<Op>]) -> Columns {
+        let mut columns = Columns::default();
+        for group in wide_dots {
+            let rings: Vec<(Op, u32, u32)> = wide_dots::rings(kernel, group)
+                .filter_map(|ring| {
+                    let ty = kernel.ty(ring).as_shared()?;
+                    let bytes = slot_bytes(ty.shape.num_elements(), ty.elem.bits());
+                    Some((kernel.def_op(ring)?, bytes, ty.slots))
+                })
+                .collect();
+            let stride = rings.iter().map(|&(_, bytes, _)| bytes).sum();
+            let mut inside = 0;
+            for &(op, bytes, slots) in &rings {
+                columns.strides.insert(op, stride);
+                if inside == 0 {
+                    columns.whole.insert(op, stride * slots);
+                } else {
+                    columns.behind.insert(op, (rings[0].0, inside));
+                }
+                inside += bytes;
+            }
+        }
+        columns
+    }
 }
 
 /// Rings that tensor stores go through, with the one whose bytes each has: rings of as many slots of as many bytes take turns, since a store waits, before it writes, until the stores before

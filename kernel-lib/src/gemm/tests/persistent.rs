@@ -153,6 +153,40 @@ fn every_config_on_an_emulated_hopper() {
     }
 }
 
+/// Programs of stream-K whose tiles lie below each other: two teams of two for one column of tiles, and for three; a team alone; programs that make no teams. (Three rows of tiles make teams of three, and
+/// nine none.)
+#[test]
+fn teams_share_columns_of_tiles() {
+    let device = device();
+    let config = Config { swizzle: 8, num_stages: 2, ..stream_k(64, 64) };
+    assert_eq!(config.abreast(128, 64), 2);
+    assert_eq!(config.abreast(64 * 9, 64), 1);
+    assert_eq!(config.abreast(64 * 16, 64), 8);
+    for ([m, n], programs) in [
+        ([128, 64], 4),
+        ([128, 192], 4),
+        ([100, 192], 2),
+        ([128, 192], 3),
+        ([190, 130], 6),
+        ([190, 130], 12),
+        ([64 * 9, 64], 4),
+        ([64, 64], 5),
+    ] {
+        against_f64::<bf16, bf16>(&device, config, [m, n, 7 * config.block_k - 3], programs);
+    }
+    // As many programs for each column as whole teams make.
+    let programs = |m, n, multiprocessors| config.programs(1, [m, n, 64 * config.block_k], multiprocessors);
+    assert_eq!(programs(256, 4 * 64, 132), 4 * 4 * 8);
+    assert_eq!(programs(256, 40 * 64, 132), 4 * 33);
+    assert_eq!(programs(256, 64, 3), 3);
+}
+
+fn stream_k(rows: usize, block_n: usize) -> Config {
+    let is =
+        |c: &Config| c.algorithm == Algorithm::StreamK && [c.rows, c.block_n] == [rows, block_n] && !c.swap;
+    hopper::space(Class::Half, usize::MAX).find(is).unwrap()
+}
+
 #[cfg(feature = "jit")]
 #[test]
 fn edges_on_an_emulated_hopper() {
@@ -218,7 +252,7 @@ fn illegal_configs_are_refused_with_the_reason() {
         (Problem { form: Form::Gated, ..problem }, Config { algorithm: Algorithm::Gemv, ..largest }),
         (Problem { form: Form::Gated, ..problem }, largest),
         (Problem { form: Form::Split, ..problem }, Config { algorithm: Algorithm::Tiled, ..largest }),
-        (problem, Config { beside: 24, ..largest }),
+        (problem, Config { beside: 20, ..largest }),
         (problem, Config { beside: 4, ..largest }),
         (problem, Config { beside: 256, ..largest }),
         (problem, Config { beside: 64, ..largest }),
@@ -260,9 +294,9 @@ fn illegal_configs_are_refused_with_the_reason() {
         there is no Gemv of two matrices of weights; use `Algorithm::Persistent`
         256 sums a thread, but there are registers for 192; use smaller tiles or more warps
         there is no Tiled of several outputs; use `Algorithm::Persistent`
-        24 columns beside 256; use a power of two from 8 to half of block_n, or 0
-        4 columns beside 256; use a power of two from 8 to half of block_n, or 0
-        256 columns beside 256; use a power of two from 8 to half of block_n, or 0
+        20 columns beside 256; use a multiple of 8 below block_n, or 0
+        4 columns beside 256; use a multiple of 8 below block_n, or 0
+        256 columns beside 256; use a multiple of 8 below block_n, or 0
         264192 bytes of shared memory, but a CTA can have 232448; use fewer stages or smaller tiles
         64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0
         64 columns beside 256, which only `Algorithm::Persistent` of one matrix of weights has, not swapped; use 0

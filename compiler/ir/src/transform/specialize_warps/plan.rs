@@ -549,6 +549,11 @@ fn make_channels(
             let user = map.ancestor_in(dot, block)?;
             uses.push(kernel.blocks[block].ops.iter().position(|&o| o == user)?);
         }
+        // Where dots only add up, all of them stand behind one wait and in front of another: their slots are full and empty together.
+        if adds_up(kernel, map, dots, block) {
+            let here = kernel.blocks[block].ops.iter().enumerate();
+            uses.extend(here.filter(|(_, op)| dots.contains_key(op)).map(|(at, _)| at));
+        }
         let (first, mut last) = (*uses.iter().min()?, *uses.iter().max()?);
         // The next iteration gives it back.
         if carried.iter().any(|c| c.init == op || c.next == op) {
@@ -673,6 +678,24 @@ fn apart(kernel: &Kernel, map: &Map, a: &Channel, b: &Channel) -> bool {
     shared.is_some_and(|(x, y)| x.2 < y.1 || y.2 < x.1)
 }
 
+/// Do all planned dots of a block, of which there are some, add to sums that its loop carries and nobody else looks at meanwhile?
+fn adds_up(kernel: &Kernel, map: &Map, dots: &HashMap<Op, (Operand, Operand)>, block: Block) -> bool {
+    let mut own = kernel.blocks[block].ops.iter().copied().filter(|op| dots.contains_key(op)).peekable();
+    let Some(end) = kernel.terminator(block) else { return false };
+    own.peek().is_some()
+        && own.all(|op| {
+            let acc = kernel.ops[op].operands[2];
+            let ValueDef::Arg(at, index) = kernel.values[acc].def else { return false };
+            at == block
+                && index > 0
+                && map.users(acc) == [op]
+                && map.users(kernel.result(op)) == [end]
+                && kernel.ops[end].operands[index as usize - 1] == kernel.result(op)
+                && dots[&op].0 != Operand::Tile
+                && !matches!(dots[&op].1, Operand::Staged { .. })
+        })
+}
+
 /// Bodies of loops all of whose planned dots add to a sum that the loop carries and nobody else looks at meanwhile.
 pub(super) fn accumulating_loops(
     kernel: &Kernel,
@@ -684,18 +707,6 @@ pub(super) fn accumulating_loops(
     for &block in map.parent.keys() {
         let own: Vec<Op> =
             kernel.blocks[block].ops.iter().copied().filter(|op| dots.contains_key(op)).collect();
-        let Some(end) = kernel.terminator(block) else { continue };
-        let adds = own.iter().all(|&op| {
-            let acc = kernel.ops[op].operands[2];
-            let ValueDef::Arg(at, index) = kernel.values[acc].def else { return false };
-            at == block
-                && index > 0
-                && map.users(acc) == [op]
-                && map.users(kernel.result(op)) == [end]
-                && kernel.ops[end].operands[index as usize - 1] == kernel.result(op)
-                && dots[&op].0 != Operand::Tile
-                && !matches!(dots[&op].1, Operand::Staged { .. })
-        });
         // What is loaded here must be read here: not in a loop inside, whose dots wait for themselves.
         let direct = channels.iter().filter(|c| c.block == block).all(|c| {
             let mut fed = Vec::new();
@@ -704,7 +715,7 @@ pub(super) fn accumulating_loops(
         });
         let has_channel = channels.iter().any(|c| c.block == block);
         let carries = map.carried.iter().any(|c| map.parent[&block].0 == c.at);
-        if !own.is_empty() && adds && direct && has_channel && !carries {
+        if adds_up(kernel, map, dots, block) && direct && has_channel && !carries {
             found.insert(block);
         }
     }
