@@ -268,6 +268,10 @@ pub fn choose(problem: &Problem, split: bool, multiprocessors: u32) -> Option<Co
     let device = crate::DeviceClass::Gpu { multiprocessors, compute: 90 };
     let few = problem.m <= FEW_ROWS && candidates(problem).any(|(config, _)| suits(&config, problem));
     candidates(problem)
+        // Other clusters were never the fastest where they were measured, with 256 to 4096 rows: who has enough to do for what it reads is held up by a partner.
+        .filter(|(config, _)| {
+            config.cluster == 1 || config.beside > 0 || config.rows == 64 * config.cluster as usize
+        })
         // Tiles of two parts have no counterpart that computes yᵀ.
         .filter(|(config, _)| config.beside == 0 || !problem.by_columns)
         .filter(|(config, _)| !few || suits(config, problem))
