@@ -70,8 +70,13 @@ impl BlasLt {
         let workspace = WORKSPACE;
         let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
         let preference = result::create_matmul_pref().map_err(failure)?;
+        // As ours: sums of FP8 stay in the tensor cores' registers, as they do for `use_fast_accum` of PyTorch's `_scaled_mm`.
+        let fast = i8::from(class == Class::Float8);
         // SAFETY: the descriptors were just made; each attribute is read during the call, with its own size.
         let found = unsafe {
+            let accumulate = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_FAST_ACCUM;
+            result::set_matmul_desc_attribute(desc, accumulate, (&raw const fast).cast(), size_of_val(&fast))
+                .map_err(failure)?;
             result::set_matmul_desc_attribute(
                 desc,
                 attribute,

@@ -494,9 +494,8 @@ fn measure<P: Precision>(
     }
     if space {
         let asked = |c: &Config| config.as_ref().is_none_or(|part| config_name(*c).contains(part));
-        contenders.extend(
-            Config::candidates(&problem, class).into_iter().filter(asked).map(Contender::Config),
-        );
+        contenders
+            .extend(Config::candidates(&problem, class).into_iter().filter(asked).map(Contender::Config));
     }
     let samples = Samples::of(arena, shape);
     // A config that fails is left out, so that the others are measured.
