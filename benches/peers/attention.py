@@ -78,13 +78,17 @@ def ours(kernels, stream, q, k, v, scales, o, lse, causal):
         block_q = int(config.split("block_q: ")[1].split(",")[0])
         label = "q{} kv{} w{}".format(block_q, *(config.split(f"{n}: ")[1].split(",")[0] for n in ("block_kv", "num_warps")))
         blocks, sequences = -(-s // block_q), b * h
-        # How blocks are dealt out: in pairs?, and by how many programs.
+        # How blocks are dealt out: as the kernel takes it (1: in pairs, and twice the sequences whose blocks are dealt out singly), and by how many programs.
         ways = {"stay": (0, min(blocks * sequences, sms))}
         if causal:
             pairs = -(-blocks // 2) * sequences
             ways = {"one each": (0, blocks * sequences), "pairs": (1, pairs), "pairs stay": (1, min(pairs, sms))}
-        for way, (paired, grid) in ways.items():
-            arguments = (view(q), view(k), view(v), *map(view, scales), out(o), out(lse), f32(1 / math.sqrt(d)), i32(paired))
+            portions = -(-blocks // 2)
+            singly = 0 if blocks < 20 else -(-sms * (4 if blocks < 64 else 7) // (4 * portions))
+            if 0 < singly < sequences:
+                ways["last singly"] = (1 | singly << 1, min(portions * (sequences - singly), sms) + singly * blocks)
+        for way, (dealt, grid) in ways.items():
+            arguments = (view(q), view(k), view(v), *map(view, scales), out(o), out(lse), f32(1 / math.sqrt(d)), i32(dealt))
             yield f"{label} {way}", launch(stream, grid, *arguments)
 
 

@@ -79,6 +79,7 @@ binary_functions! {
     Float: minimum Minimum "The smaller of two; NaN if one is (IEEE 754-2019 `minimum`).";
     Float: maximum Maximum "The larger of two; NaN if one is (IEEE 754-2019 `maximum`).";
     WideInt: mulhi MulHi "The upper half of the full product.";
+    Float: rescale Rescale "`a · b`, where `b` is 1 more often than not: GPUs skip products by 1 where a whole warp has no others. (An online softmax rescales by what its maxima grew by: mostly by nothing.)";
 }
 
 /// a · b + c, rounded once.

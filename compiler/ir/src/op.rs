@@ -97,6 +97,8 @@ pub enum BinaryOp {
     Maximum,
     /// The upper half of the full product of two 32- or 64-bit integers.
     MulHi,
+    /// The product of floats of which the second one is 1 more often than not: where it is for all threads of a warp, none of them need multiply.
+    Rescale,
 }
 
 /// Comparisons; ordered, so false when a NaN is compared, but for `Ne`, which is then true.

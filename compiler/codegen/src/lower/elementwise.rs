@@ -11,6 +11,9 @@ use tegula_ir::types::{Elem, ElemType};
 use super::emitter::{IntCmp, V};
 use super::{Lowering, Result, nvvm};
 
+/// Products by one factor that a branch around them must spare a thread.
+const LEAST_RESCALED: usize = 8;
+
 impl<'c> Lowering<'c, '_> {
     /// Lowers one elementwise operation.
     pub fn elementwise(&mut self, op: Op) -> Result {
@@ -19,6 +22,12 @@ impl<'c> Lowering<'c, '_> {
         let result = data.results[0];
         let operand_ty = self.kernel.ty(data.operands[0]).as_tile().expect("verified").elem;
         let at = |o: usize, r: usize| operands[o][if operands[o].len() == 1 { 0 } else { r }];
+        if let Opcode::Binary(BinaryOp::Rescale) = data.opcode
+            && let Some(regs) = self.rescale(&operands[0], &operands[1])
+        {
+            self.set(result, regs);
+            return Ok(());
+        }
         let mut regs = Vec::with_capacity(self.num_registers(result));
         for r in 0..self.num_registers(result) {
             regs.push(match &data.opcode {
@@ -39,6 +48,42 @@ impl<'c> Lowering<'c, '_> {
         }
         self.set(result, regs);
         Ok(())
+    }
+
+    /// The products of a thread's numbers, where a branch of the whole warp around them is worth more than it costs: if they are many and have few factors.
+    fn rescale(&mut self, numbers: &[V<'c>], factors: &[V<'c>]) -> Option<Vec<V<'c>>> {
+        let mut distinct: Vec<V<'c>> = Vec::new();
+        for &factor in factors {
+            if !distinct.contains(&factor) {
+                distinct.push(factor);
+            }
+        }
+        let worth = numbers.len() >= LEAST_RESCALED * distinct.len();
+        if !worth || numbers.iter().any(|x| x.r#type() != self.e.t.f32) {
+            return None;
+        }
+        let one = self.e.float(self.e.t.f32, 1.0);
+        let changes = distinct
+            .iter()
+            .map(|&factor| self.compare(CmpOp::Ne, factor, one, ElemType::Value(Elem::F32)))
+            .reduce(|a, b| self.e.or(a, b))
+            .expect("a tile has elements");
+        // For all lanes alike, or the warp would part.
+        let any = self.e.intrinsic("llvm.nvvm.vote.any.sync", &[self.e.i32(-1), changes], self.e.t.i1);
+        let then = self.e.open(&[]);
+        let products: Vec<V<'c>> = (0..numbers.len())
+            .map(|r| {
+                let factor = factors[if factors.len() == 1 { 0 } else { r }];
+                self.e.one("arith.mulf", &[numbers[r], factor], self.e.t.f32)
+            })
+            .collect();
+        self.e.op("scf.yield", &products, &[], &[]);
+        let then = self.e.close(then);
+        let otherwise = self.e.open(&[]);
+        self.e.op("scf.yield", numbers, &[], &[]);
+        let otherwise = self.e.close(otherwise);
+        let types = vec![self.e.t.f32; numbers.len()];
+        Some(self.e.op_with_regions("scf.if", &[any], &types, &[], vec![then, otherwise]))
     }
 
     fn ptr_add(&self, ptr: V<'c>, offset: V<'c>, ptr_ty: ElemType, offset_value: Value) -> V<'c> {
@@ -118,7 +163,7 @@ impl<'c> Lowering<'c, '_> {
         let name = match op {
             BinaryOp::Add => "arith.addf",
             BinaryOp::Sub => "arith.subf",
-            BinaryOp::Mul => "arith.mulf",
+            BinaryOp::Mul | BinaryOp::Rescale => "arith.mulf",
             BinaryOp::Div => "arith.divf",
             BinaryOp::Min => "arith.minnumf",
             BinaryOp::Max => "arith.maxnumf",
@@ -127,7 +172,7 @@ impl<'c> Lowering<'c, '_> {
             BinaryOp::Rem => unreachable!("lowered in `elementwise`: it loops"),
             _ => unreachable!("verified: no {op:?} on floats"),
         };
-        let direct = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
+        let direct = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Rescale)
             || matches!(op, BinaryOp::Min | BinaryOp::Max | BinaryOp::Minimum | BinaryOp::Maximum);
         if elem.bits() >= 32 || direct {
             return self.e.one(name, &[a, b], a.r#type());
@@ -163,7 +208,9 @@ impl<'c> Lowering<'c, '_> {
                 let high = e.one("arith.shrui", &[product, e.int(wide, bits)], wide);
                 e.one("arith.trunci", &[high], ty)
             }
-            BinaryOp::Minimum | BinaryOp::Maximum => unreachable!("verified: floats only"),
+            BinaryOp::Minimum | BinaryOp::Maximum | BinaryOp::Rescale => {
+                unreachable!("verified: floats only")
+            }
         }
     }
 

@@ -345,7 +345,7 @@ pub(super) fn binary(op: BinaryOp, elem: Elem) -> Option<BinaryFns> {
         return match op {
             BinaryOp::Add => float_fns!(elem, fold | a, b | a + b, a + b),
             BinaryOp::Sub => float_fns!(elem, |a, b| a - b, a - b),
-            BinaryOp::Mul => float_fns!(elem, fold | a, b | a * b, a * b),
+            BinaryOp::Mul | BinaryOp::Rescale => float_fns!(elem, fold | a, b | a * b, a * b),
             BinaryOp::Div => float_fns!(elem, |a, b| a / b, a / b),
             BinaryOp::Rem => float_fns!(elem, |a, b| a % b, a % b),
             BinaryOp::Min => float_fns!(elem, fold | a, b | min_f32(a, b), min_f64(a, b)),
@@ -376,7 +376,7 @@ pub(super) fn binary(op: BinaryOp, elem: Elem) -> Option<BinaryFns> {
         },
         BinaryOp::Min => int_fns!(elem, fold | a, b, T | a.min(b)),
         BinaryOp::Max => int_fns!(elem, fold | a, b, T | a.max(b)),
-        BinaryOp::Minimum | BinaryOp::Maximum => None,
+        BinaryOp::Minimum | BinaryOp::Maximum | BinaryOp::Rescale => None,
         BinaryOp::MulHi => match elem {
             Elem::I32 => fns!(i32, |a: i32, b: i32| ((a as i64 * b as i64) >> 32) as i32),
             Elem::U32 => fns!(u32, |a: u32, b: u32| ((a as u64 * b as u64) >> 32) as u32),

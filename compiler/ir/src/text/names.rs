@@ -64,6 +64,7 @@ names!(BinaryOp {
     Minimum = "minimum",
     Maximum = "maximum",
     MulHi = "mulhi",
+    Rescale = "rescale",
 });
 
 names!(CmpOp { Eq = "eq", Ne = "ne", Lt = "lt", Le = "le", Gt = "gt", Ge = "ge" });

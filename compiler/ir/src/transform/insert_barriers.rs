@@ -17,6 +17,7 @@
 
 mod global;
 
+use crate::analysis::axis_info::AxisInfoMap;
 use crate::kernel::{Block, Kernel, Op};
 use crate::op::{MemOrder, Opcode};
 use crate::transform::plan_shared_memory::{SharedPlan, is_used};
@@ -146,10 +147,11 @@ impl Global {
 /// Inserts the barriers.
 pub fn run(kernel: &mut Kernel, plan: &SharedPlan) {
     let mut pending = Pending::default();
-    block(kernel, plan, kernel.body, &mut pending);
+    let info = AxisInfoMap::compute(kernel);
+    block(kernel, plan, &info, kernel.body, &mut pending);
 }
 
-fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pending) {
+fn block(kernel: &mut Kernel, plan: &SharedPlan, info: &AxisInfoMap, at: Block, pending: &mut Pending) {
     let mut index = 0;
     while index < kernel.blocks[at].ops.len() {
         let op = kernel.blocks[at].ops[index];
@@ -159,7 +161,7 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                 let before = pending.clone();
                 // The second walk starts from what the first leaves behind; zero trips leave what was before.
                 for _ in 0..2 {
-                    block(kernel, plan, regions[0], pending);
+                    block(kernel, plan, info, regions[0], pending);
                     pending.next_iteration();
                     pending.join(&before);
                 }
@@ -168,22 +170,22 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                 // The loop is left from the end of its first region, on any iteration.
                 let mut left = Pending::default();
                 for _ in 0..2 {
-                    block(kernel, plan, regions[0], pending);
+                    block(kernel, plan, info, regions[0], pending);
                     left.join(pending);
-                    block(kernel, plan, regions[1], pending);
+                    block(kernel, plan, info, regions[1], pending);
                     pending.next_iteration();
                 }
-                block(kernel, plan, regions[0], pending);
+                block(kernel, plan, info, regions[0], pending);
                 pending.join(&left);
             }
             // The producer has no part in barriers: what it fills is handed over by channels.
-            Opcode::WarpSpecialize(_) => block(kernel, plan, regions[1], pending),
+            Opcode::WarpSpecialize(_) => block(kernel, plan, info, regions[1], pending),
             Opcode::If => {
                 let before = pending.clone();
                 let mut after = Pending::default();
                 for &region in &regions {
                     let mut own = before.clone();
-                    block(kernel, plan, region, &mut own);
+                    block(kernel, plan, info, region, &mut own);
                     after.join(&own);
                 }
                 *pending = after;
@@ -201,7 +203,9 @@ fn block(kernel: &mut Kernel, plan: &SharedPlan, at: Block, pending: &mut Pendin
                 let conflict = conflict
                     || global.releases && pending.accessed
                     || global.touches && pending.acquired
-                    || touch.as_ref().is_some_and(|t| pending.touched.iter().any(|p| p.conflicts(kernel, t)));
+                    || touch
+                        .as_ref()
+                        .is_some_and(|t| pending.touched.iter().any(|p| p.conflicts(kernel, info, t)));
                 if conflict {
                     let loc = kernel.ops[op].loc;
                     let barrier = kernel.make_op(Opcode::Barrier, [], [], loc);

@@ -270,7 +270,7 @@ fn binary_class(op: BinaryOp) -> Class {
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => Class::Bits,
         BinaryOp::Shl | BinaryOp::Shr => Class::Int,
         BinaryOp::Min | BinaryOp::Max => Class::Number,
-        BinaryOp::Minimum | BinaryOp::Maximum => Class::Float,
+        BinaryOp::Minimum | BinaryOp::Maximum | BinaryOp::Rescale => Class::Float,
         BinaryOp::MulHi => Class::WideInt,
     }
 }

@@ -73,6 +73,25 @@ fn pairs_of_lengths() {
     }
 }
 
+/// Kernels may keep weights relative to a maximum that has been exceeded by little: scores that grow from tile to tile, by little in some rows and by much in their neighbours.
+#[test]
+fn maxima_that_grow() {
+    // Keys are gone through from the last one on. The steps are one or two tiles of the kernels.
+    let growth = [90.0, 80.0, 72.0, 24.0, 8.0, 0.0];
+    let slopes = [4.0, 0.0, 1.0, -3.0, 12.0];
+    for (dim, causal) in [(256, false), (256, true), (128, false), (64, true)] {
+        let p = problem(128, 64 * growth.len(), (1, 1), dim, causal);
+        let mut case = Case::<bf16>::random(p, 1.0, dim as u64);
+        for (row, q) in case.q.chunks_mut(dim).enumerate() {
+            q[0] = bf16::from_f32(slopes[row % slopes.len()]);
+        }
+        for (key, k) in case.k.chunks_mut(dim).enumerate() {
+            k[0] = bf16::from_f32(growth[key / 64] * dim as f32 / 256.0);
+        }
+        check_rows(&case, &attend(&fast_device(), &case), 0..128);
+    }
+}
+
 /// Of one dimension of a grid there are 65535 at most, but for the first.
 #[test]
 fn more_heads_than_65535() {

@@ -92,7 +92,7 @@ pub fn forward_fp8<T: OfFp8, F: ScoreMod>(
             outputs.out,
             lse,
             scale,
-            dealt.pairs as i32,
+            dealt.how,
             given,
             config,
         );

@@ -3,11 +3,12 @@
 //! lies behind the keys must read as zero, which only the end of the tensor gives.
 //!
 //! Two kernels with one body: queries, keys and values are of the type of the result, or of FP8 with scales. Then both products are those of FP8, and weights are FP8 too: up to 2⁸ instead of 1, which
-//! leaves three quarters fewer of them below its smallest numbers. (Values are transposed on their way by the compiler, since FP8's tensor cores take them by columns only.)
+//! leaves fewer of them below its smallest numbers. (Values are transposed on their way by the compiler, since FP8's tensor cores take them by columns only.)
 //!
 //! ptxas puts the wait for the output's product in front of the exponentials, and mixes those with what comes behind the wait. Measured on an H200 and rejected: a boundary that keeps it behind them (2 % slower,
 //! FP8 9 %); two CTAs a multiprocessor, each with two warpgroups and 64 keys a step, for heads of 64 (10 % slower, and spills); turns of four warpgroups (no difference; of three, which
-//! the compiler makes by itself, up to 4 % faster); a block's coordinates computed under its first product (full attention 1 % faster, causal 1 % slower); FP8 by three warpgroups (152 registers a thread, and so
+//! the compiler makes by itself, up to 4 % faster); all of a block's coordinates computed under its first product (full attention 1 % faster, causal 1 % slower; the divisions among them are done under the last product of the block before, by the compiler);
+//! rescaling in front of the exponentials (1 to 5 % slower than behind them); masks that compare numbers of columns with one limit a row (fewer additions, but registers for the numbers: up to 4 % slower); FP8 by three warpgroups (152 registers a thread, and so
 //! 64 keys a step: heads of 128 12 % slower).
 
 use tegula::prelude::*;
@@ -21,7 +22,7 @@ use crate::attention::softmax::log2_scale;
 /// The softmax of what has been seen so far, and the weights of the tile that was seen last, whose values are not yet in the output.
 #[derive(Clone, Copy, Carry)]
 struct Ahead<T: Element> {
-    /// The largest score · c: `[rows]`.
+    /// The largest score · c, or one that is not much smaller: `[rows]`.
     max: Tile<f32>,
     /// Σ 2^(s·c − max), or so much more as weights are raised, in parts that are put together at the end: `[rows, parts]`.
     sum: Tile<f32>,
@@ -37,58 +38,77 @@ fn parts<T: Element>() -> usize {
     if T::ELEM.bits() == 8 { 1 } else { 4 }
 }
 
-/// What is added to the exponents of weights of this type.
+/// What is added to the exponents of weights of this type. With what maxima may be exceeded by, weights are up to 2⁸; FP8 ends at 448.
 fn raised<T: Element>() -> f64 {
-    if T::ELEM.bits() == 8 { 8.0 } else { 0.0 }
+    if T::ELEM.bits() == 8 { 6.0 } else { 0.0 }
 }
 
-/// A tile's part in the softmax.
-struct Weighed {
-    max: Tile<f32>,
-    /// What exponents are relative to: the maximum, or 0 where nothing is visible.
-    base: Tile<f32>,
-    /// In f32: `[rows, keys]`.
-    weights: Tile<f32>,
-    /// Their sums: `[rows, parts]`.
-    sum: Tile<f32>,
+/// By how much, in powers of two, scores may exceed the maximum that weights are relative to before a larger one is taken, if they may. Then hardly any tile rescales the output, and warps skip that: where
+/// it is most of what they compute (heads of more than 128), or that is most of the time (FP8). With narrower heads products by 1, which run under exponentials, cost less than a branch: 1 to 3 % on an H200.
+fn lenience<T: Element>(value_dim: usize) -> Option<f64> {
+    match T::ELEM.bits() {
+        8 => Some(2.0),
+        _ => (value_dim > 128).then_some(8.0),
+    }
 }
 
-/// Weighs scores, with those of tiles before, whose maximum is given.
-#[track_caller]
-fn weigh<T: Element>(
+/// What a tile's weights are relative to.
+struct Measured {
+    /// The scores, but for what is not seen: `[rows, keys]`.
     scores: Tile<f32>,
-    visible: Option<Tile<bool>>,
-    before: Option<Tile<f32>>,
-    c: Scalar<f32>,
-) -> Weighed {
-    let scores = match visible {
-        Some(visible) => select(visible, scores, f64::NEG_INFINITY),
-        None => scores,
-    };
-    let own = scores.max(1) * c;
-    let max = match before {
-        Some(before) => max(before, own),
-        None => own,
-    };
-    let base = match visible {
-        Some(_) => select(max.eq_(f64::NEG_INFINITY), 0.0, max),
-        None => max,
-    };
-    let below = if raised::<T>() == 0.0 { -base } else { -base + raised::<T>() };
-    let weights = fma(scores, c, below.expand(1)).exp2_ftz();
-    let (rows, keys) = (weights.shape().dims()[0] as usize, weights.shape().dims()[1] as usize);
-    let sum = match parts::<T>() {
-        1 => weights.sum(1).expand(1),
-        parts => weights.reshape([rows, keys / (2 * parts), parts, 2]).sum(3).sum(1),
-    };
-    Weighed { max, base, weights, sum }
+    /// The largest score · c so far, or one that is not much smaller: `[rows]`.
+    max: Tile<f32>,
+    /// What exponents are relative to: that, or 0 where nothing is visible.
+    base: Tile<f32>,
+}
+
+impl Measured {
+    /// Of a tile, with those before, whose maximum is given, and may be exceeded by so much.
+    #[track_caller]
+    fn of(
+        scores: Tile<f32>,
+        visible: Option<Tile<bool>>,
+        before: Option<(Tile<f32>, Option<f64>)>,
+        c: Scalar<f32>,
+    ) -> Measured {
+        let scores = match visible {
+            Some(visible) => select(visible, scores, f64::NEG_INFINITY),
+            None => scores,
+        };
+        let own = scores.max(1) * c;
+        let max = match before {
+            // (Of −∞ twice the difference is NaN, which exceeds nothing.)
+            Some((before, Some(lenience))) => select((own - before).gt(lenience), own, before),
+            Some((before, None)) => max(before, own),
+            None => own,
+        };
+        let base = match visible {
+            Some(_) => select(max.eq_(f64::NEG_INFINITY), 0.0, max),
+            None => max,
+        };
+        Measured { scores, max, base }
+    }
+
+    /// The weights, in f32, and their sums in parts: `[rows, keys]`, `[rows, parts]`.
+    #[track_caller]
+    fn weigh<T: Element>(&self, c: Scalar<f32>) -> (Tile<f32>, Tile<f32>) {
+        let below = if raised::<T>() == 0.0 { -self.base } else { -self.base + raised::<T>() };
+        let weights = fma(self.scores, c, below.expand(1)).exp2_ftz();
+        let (rows, keys) = (weights.shape().dims()[0] as usize, weights.shape().dims()[1] as usize);
+        let sum = match parts::<T>() {
+            1 => weights.sum(1).expand(1),
+            parts => weights.reshape([rows, keys / (2 * parts), parts, 2]).sum(3).sum(1),
+        };
+        (weights, sum)
+    }
 }
 
 impl<T: Element> Ahead<T> {
     /// Begins with a tile's scores.
     #[track_caller]
     fn begin(scores: Tile<f32>, visible: Tile<bool>, value_dim: usize, c: Scalar<f32>) -> Ahead<T> {
-        let Weighed { max, weights, sum, .. } = weigh::<T>(scores, Some(visible), None, c);
+        let measured = Measured::of(scores, Some(visible), None, c);
+        let (max, (weights, sum)) = (measured.max, measured.weigh::<T>(c));
         let rows = scores.shape().dims()[0] as usize;
         Ahead { max, sum, weights: weights.cast::<T>(), out: zeros([rows, value_dim]) }
     }
@@ -103,11 +123,16 @@ impl<T: Element> Ahead<T> {
         out: Tile<f32>,
         c: Scalar<f32>,
     ) -> Ahead<T> {
-        let Weighed { max, base, weights, sum } = weigh::<T>(scores, visible, Some(self.max), c);
-        let rescale = (self.max - base).exp2_ftz();
-        let sum = fma(self.sum, rescale.expand(1), sum);
+        let lenience = lenience::<T>(out.shape().dims()[1] as usize);
+        let measured = Measured::of(scores, visible, Some((self.max, lenience)), c);
+        let (max, (weights, sum)) = (measured.max, measured.weigh::<T>(c));
+        let factor = (self.max - measured.base).exp2_ftz();
+        let sum = fma(self.sum, factor.expand(1), sum);
         // New weights are made when the old ones are used up, so that they can have their registers: the tensor cores read those until `out` is there.
-        let out = out * rescale.expand(1);
+        let out = match lenience {
+            Some(_) => rescale(out, factor.expand(1)),
+            None => out * factor.expand(1),
+        };
         Ahead { max, sum, weights: weights.cast::<T>(), out }
     }
 }
@@ -123,11 +148,11 @@ pub fn attention_forward_hopper<T: Float + DotInto<f32>>(
     out: ViewMut<T, 4>,
     lse: ViewMut<f32, 3>,
     scale: Scalar<f32>,
-    paired: Scalar<i32>,
+    dealt: Scalar<i32>,
     given: Given,
     config: ForwardConfig,
 ) {
-    attend(Read { q, k, v, scales: None, scale, paired }, out, lse, given, config);
+    attend(Read { q, k, v, scales: None, scale, dealt }, out, lse, given, config);
 }
 
 /// [`attention_forward_hopper`](attention_forward_hopper()) of queries, keys and values in FP8, which are to be multiplied by scales: `[b, h_kv]`, above 0.
@@ -142,12 +167,12 @@ pub fn attention_forward_hopper_fp8<T: Float>(
     out: ViewMut<T, 4>,
     lse: ViewMut<f32, 3>,
     scale: Scalar<f32>,
-    paired: Scalar<i32>,
+    dealt: Scalar<i32>,
     given: Given,
     config: ForwardConfig,
 ) {
     let scales = Some([q_scale, k_scale, v_scale]);
-    attend(Read { q, k, v, scales, scale, paired }, out, lse, given, config);
+    attend(Read { q, k, v, scales, scale, dealt }, out, lse, given, config);
 }
 
 /// What is read.
@@ -158,7 +183,7 @@ struct Read<E: Element> {
     /// Of queries, keys and values.
     scales: Option<[View<f32, 2>; 3]>,
     scale: Scalar<f32>,
-    paired: Scalar<i32>,
+    dealt: Scalar<i32>,
 }
 
 #[tile_fn]
@@ -169,11 +194,11 @@ fn attend<E: Element + DotInto<f32>, T: Float>(
     given: Given,
     config: ForwardConfig,
 ) {
-    let Read { q, k, v, scales, scale, paired } = read;
+    let Read { q, k, v, scales, scale, dealt } = read;
     let ForwardConfig { block_q, block_kv, head_dim, value_dim, .. } = config;
     let (queries, heads, keys) = (q.dim(1).cast::<i32>(), q.dim(2).cast::<i32>(), k.dim(1).cast::<i32>());
     let blocks = cdiv(queries, block_q);
-    let work = Schedule::new(blocks, heads * q.dim(0).cast::<i32>(), paired);
+    let work = Schedule::new(blocks, heads * q.dim(0).cast::<i32>(), dealt);
     let c = log2_scale(scale);
     let tile_q = config.tile_q();
     let no_scores = zeros::<f32>([tile_q, block_kv]);

@@ -329,12 +329,20 @@ fn the_general_kernel_as_gpus_are_given_it() {
 
 /// Runs the kernel for Hopper by so many programs, with blocks dealt out one by one and in pairs.
 fn run_hopper(p: &Problem, config: ForwardConfig, programs: usize, seed: u64) {
-    for paired in [false, true] {
+    for paired in [0, 1] {
         run_dealt_out(p, config, programs, paired, seed);
     }
 }
 
-fn run_dealt_out(p: &Problem, config: ForwardConfig, programs: usize, paired: bool, seed: u64) {
+/// The same with the blocks of the last sequences dealt out singly, behind programs that stay.
+fn run_singly(p: &Problem, config: ForwardConfig, stay: usize, singly: usize, seed: u64) {
+    let programs = stay + singly * p.queries.div_ceil(config.block_q);
+    for paired in [0, 1] {
+        run_dealt_out(p, config, programs, paired + 2 * singly as i32, seed);
+    }
+}
+
+fn run_dealt_out(p: &Problem, config: ForwardConfig, programs: usize, dealt: i32, seed: u64) {
     let case = Case::<bf16>::random(p.clone(), 1.0, seed);
     let device = device();
     let [q, k, v] = case.place(&device, Memory::Bshd);
@@ -343,13 +351,13 @@ fn run_dealt_out(p: &Problem, config: ForwardConfig, programs: usize, paired: bo
     let scale = 1.0 / (p.head_dim as f32).sqrt();
     let given = Given { causal: p.causal, lse: true, ..Given::default() };
     let (q, k, v) = (q.view(), k.view(), v.view());
-    attention_forward_hopper::<bf16>(q, k, v, out.view_mut(), &mut lse, scale, paired as i32, given, config)
+    attention_forward_hopper::<bf16>(q, k, v, out.view_mut(), &mut lse, scale, dealt, given, config)
         .num_warps(config.num_warps)
         .num_stages(config.num_stages)
         .grid(programs)
         .launch(&device.stream())
         .unwrap();
-    let what = format!("{p:?} by {programs} programs, in pairs: {paired}");
+    let what = format!("{p:?} by {programs} programs, dealt {dealt}");
     case.check(&out.values(), Some(&to_f64(&lse.to_vec().unwrap())), &what);
 }
 
@@ -379,6 +387,10 @@ fn each_block_is_one_programs() {
         for programs in [1, 2, 5, 7, 11, 48, 50] {
             run_hopper(&p, tiles, programs, programs as u64);
         }
+        // Of twelve sequences.
+        for (stay, singly) in [(1, 1), (3, 5), (7, 11), (0, 12)] {
+            run_singly(&p, tiles, stay, singly, singly as u64);
+        }
     }
 }
 
@@ -396,6 +408,7 @@ fn blocks_after_blocks_on_warps_of_their_own() {
             1,
             9,
         );
+        run_singly(&problem(300, 270, (3, 1), 64, causal), ForwardConfig::hopper(300, 64, 64, true), 1, 1, 9);
         let four = ForwardConfig::hopper(1024, 64, 64, false);
         assert_eq!((four.block_q, four.num_warps), (256, 16));
         run_hopper(&problem(300, 300, (2, 2), 64, causal), four, 1, 9);

@@ -103,7 +103,7 @@ fn float_binary(op: BinaryOp, elem: Elem, a: u64, b: u64) -> u64 {
     match op {
         BinaryOp::Add => round(elem, x + y),
         BinaryOp::Sub => round(elem, x - y),
-        BinaryOp::Mul => round(elem, x * y),
+        BinaryOp::Mul | BinaryOp::Rescale => round(elem, x * y),
         BinaryOp::Div => round(elem, x / y),
         BinaryOp::Rem => round(elem, x % y),
         BinaryOp::Minimum | BinaryOp::Maximum if either_nan => round(elem, f64::NAN),
@@ -163,7 +163,9 @@ fn int_binary(op: BinaryOp, elem: Elem, a: u64, b: u64) -> Option<u64> {
             BinaryOp::Max => x.max(y),
             BinaryOp::MulHi if elem.is_signed() => (x * y) >> width,
             BinaryOp::MulHi => ((x as u128 * y as u128) >> width) as i128,
-            BinaryOp::Minimum | BinaryOp::Maximum => unreachable!("{op:?} is for floats"),
+            BinaryOp::Minimum | BinaryOp::Maximum | BinaryOp::Rescale => {
+                unreachable!("{op:?} is for floats")
+            }
         },
     ))
 }

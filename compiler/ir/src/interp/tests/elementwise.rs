@@ -79,7 +79,7 @@ fn int_binary(op: BinaryOp, elem: Elem, a: i128, b: i128) -> i128 {
         BinaryOp::Min => a.min(b),
         BinaryOp::Max => a.max(b),
         BinaryOp::MulHi => a.wrapping_mul(b) >> bits, // wrong for u64 × u64, which is tested apart
-        BinaryOp::Minimum | BinaryOp::Maximum => unreachable!(),
+        BinaryOp::Minimum | BinaryOp::Maximum | BinaryOp::Rescale => unreachable!(),
     }
 }
 
@@ -131,7 +131,7 @@ fn float_binary(op: BinaryOp, a: f64, b: f64) -> f64 {
     match op {
         BinaryOp::Add => a + b,
         BinaryOp::Sub => a - b,
-        BinaryOp::Mul => a * b,
+        BinaryOp::Mul | BinaryOp::Rescale => a * b,
         BinaryOp::Div => a / b,
         BinaryOp::Rem => a % b,
         BinaryOp::Min => number(a, b, |a, b| a < b),
@@ -164,7 +164,7 @@ fn float_operations_round_once() {
     use BinaryOp::*;
     for elem in FLOATS {
         let (a, b) = pairs(elem);
-        for op in [Add, Sub, Mul, Div, Rem, Min, Max, Minimum, Maximum] {
+        for op in [Add, Sub, Mul, Div, Rem, Min, Max, Minimum, Maximum, Rescale] {
             let got = eval1(&[a.clone(), b.clone()], |k, v| k.binary(op, v[0], v[1]));
             for i in 0..got.bits.len() {
                 let (x, y) = (bits_to_f64(elem, a.bits[i]), bits_to_f64(elem, b.bits[i]));

@@ -2,8 +2,9 @@
 //!
 //! A program reads as sequential code, but its elements are spread over threads. An element that one thread stored and another loads, or
 //! the other way round, needs a barrier in between. Most kernels never do that: what they load and what they store are different arguments,
-//! which Rust's borrows keep apart, or each thread touches just the elements that it touched before.
+//! which Rust's borrows keep apart, or each thread touches just the elements that it touched before: at the same place, or in a grid of tiles, as every iteration of a loop over tiles stores to.
 
+use crate::analysis::axis_info::AxisInfoMap;
 use crate::kernel::{Kernel, LayoutRef, Op, Value, ValueDef};
 use crate::op::Opcode;
 use crate::types::Type;
@@ -40,11 +41,13 @@ impl Touch {
     }
 
     /// May the two touch one element from different threads, one of them writing?
-    pub(super) fn conflicts(&self, kernel: &Kernel, later: &Touch) -> bool {
+    pub(super) fn conflicts(&self, kernel: &Kernel, info: &AxisInfoMap, later: &Touch) -> bool {
         if !(self.writes || later.writes) || (self.atomic && later.atomic) {
             return false;
         }
-        may_alias(kernel, self.root, later.root) && (self.earlier || !same_threads(kernel, self.op, later.op))
+        may_alias(kernel, self.root, later.root)
+            && (self.earlier || !same_threads(kernel, self.op, later.op))
+            && !same_grid(kernel, info, self.op, later.op)
     }
 }
 
@@ -95,6 +98,21 @@ fn same_threads(kernel: &Kernel, a: Op, b: Op) -> bool {
     };
     let replication = kernel.layouts[layout].replication();
     from == to && layout == other && replication.lane == 0 && replication.warp == 0
+}
+
+/// Do both store tiles of one grid, in one layout? An element is then at the same place in whatever tile it lies in, and so with the same thread: of those that have it, the layout says which one stores.
+fn same_grid(kernel: &Kernel, info: &AxisInfoMap, a: Op, b: Op) -> bool {
+    let tile = |op: Op| {
+        let data = &kernel.ops[op];
+        let Opcode::ViewStore { .. } = data.opcode else { return None };
+        let (value, address) = data.operands.split_last()?;
+        let (view, offsets) = address.split_first()?;
+        let ty = kernel.ty(*value).as_tile()?;
+        let begins = |(&offset, &extent): (&Value, &u32)| info.divisibility(offset, 0) >= u64::from(extent);
+        let in_grid = offsets.iter().zip(ty.shape.dims()).all(begins);
+        in_grid.then_some((*view, ty.shape, ty.layout?))
+    };
+    tile(a).is_some_and(|a| tile(b) == Some(a))
 }
 
 /// The operands that make the address, and the layout of the tile that is moved.

@@ -64,7 +64,7 @@ pub(super) fn binary(op: BinaryOp, elem: Elem, a: Literal, b: Literal) -> Option
         return Some(match op {
             BinaryOp::Add => float(elem, || xs + ys, || x + y),
             BinaryOp::Sub => float(elem, || xs - ys, || x - y),
-            BinaryOp::Mul => float(elem, || xs * ys, || x * y),
+            BinaryOp::Mul | BinaryOp::Rescale => float(elem, || xs * ys, || x * y),
             BinaryOp::Div => float(elem, || xs / ys, || x / y),
             BinaryOp::Rem => float(elem, || xs % ys, || x % y),
             BinaryOp::Minimum | BinaryOp::Maximum if x.is_nan() || y.is_nan() => Literal::float(f64::NAN),
@@ -112,7 +112,7 @@ pub(super) fn binary(op: BinaryOp, elem: Elem, a: Literal, b: Literal) -> Option
         BinaryOp::Min => wrapped(elem, x.min(y)),
         BinaryOp::Max => wrapped(elem, x.max(y)),
         BinaryOp::MulHi => wrapped(elem, mul_high(elem, x, y)),
-        BinaryOp::Minimum | BinaryOp::Maximum => return None,
+        BinaryOp::Minimum | BinaryOp::Maximum | BinaryOp::Rescale => return None,
     })
 }
 

@@ -68,7 +68,7 @@ fn unary(kernel: &Kernel, f: UnaryOp, a: Value) -> Option<Fold> {
 
 fn float_binary(kernel: &Kernel, f: BinaryOp, a: Value, b: Value) -> Option<Fold> {
     let keeps_a = match f {
-        BinaryOp::Mul | BinaryOp::Div => is_float(kernel, b, 1.0),
+        BinaryOp::Mul | BinaryOp::Rescale | BinaryOp::Div => is_float(kernel, b, 1.0),
         // x + (−0) and x − (+0) are x; x + (+0) is not, for −0.
         BinaryOp::Add => is_float(kernel, b, -0.0),
         BinaryOp::Sub => is_float(kernel, b, 0.0),
@@ -76,7 +76,7 @@ fn float_binary(kernel: &Kernel, f: BinaryOp, a: Value, b: Value) -> Option<Fold
         _ => false,
     };
     let keeps_b = match f {
-        BinaryOp::Mul => is_float(kernel, a, 1.0),
+        BinaryOp::Mul | BinaryOp::Rescale => is_float(kernel, a, 1.0),
         BinaryOp::Add => is_float(kernel, a, -0.0),
         _ => false,
     };

@@ -37,6 +37,7 @@
 //! Rejected: a barrier of all consumers behind each such tile, which would keep them in step, and them from taking turns at the tensor cores. Rejected: transposing in the consumers, whose instructions it would take, behind a barrier of all of them; a pass that splits lowered code (slots and phases would have to be recognised), and marks on operations that say which warps run
 //! them (loops would be duplicated at lowering, out of the verifier's sight).
 
+mod ahead;
 mod consumer;
 mod divide_rows;
 pub mod explicit;
@@ -144,6 +145,10 @@ pub fn run(kernel: &mut Kernel, gpu: &GpuFeatures, depth: Depth) -> Option<u32> 
     };
     let third = third.map(|part| producer::build(b.kernel, &plan, &made, part));
     let consumer = consumer::build(b.kernel, &plan, &made);
+    // Groups of one warpgroup each have no registers for what is computed ahead.
+    if plan.groups == 1 {
+        ahead::run(b.kernel, consumer);
+    }
     let consumers = if plan.turns.is_some() { 2 } else { plan.groups };
     let groups = b.effect(Opcode::WarpSpecialize(WarpGroups { consumers, ctas, registers: None }), &[]);
     b.kernel.ops[groups].regions.extend([producer, consumer].into_iter().chain(third));
