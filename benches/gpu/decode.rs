@@ -134,12 +134,20 @@ pub struct Options {
     pub space: bool,
     /// The one that is chosen, with many numbers of splits.
     pub splits: bool,
+    /// These only, as far as they are legal: keys a step, warps, stages and splits of each.
+    pub configs: Vec<[usize; 4]>,
     /// Only caches of this name.
     pub cache: Option<String>,
     /// Only shapes of so many bytes (keys and values, in bf16) at least, and at most.
     pub bytes: [usize; 2],
     /// No new shape is begun after so many seconds.
     pub seconds: u64,
+}
+
+impl Options {
+    fn several(&self) -> bool {
+        self.space || self.splits || !self.configs.is_empty()
+    }
 }
 
 impl Row {
@@ -200,7 +208,7 @@ pub fn run(device: &Device, options: &Options, json: Option<&str>) -> Result<(),
     {
         let arena = Arena::<bf16>::new(device)?;
         let mut lies = vec![Lies::Whole, Lies::Heads, Lies::Pages(64)];
-        if !options.space && !options.splits {
+        if !options.several() {
             lies.extend([Lies::Pages(16), Lies::Pages(128)]);
         }
         let lies: Vec<_> = lies.into_iter().map(|lies| (lies, lies.name::<bf16>())).collect();
@@ -255,7 +263,7 @@ impl<E: Cached<bf16>> Arena<E> {
         &self,
         shape: [usize; 2],
         lies: Lies,
-        &Options { space, splits, .. }: &Options,
+        options: &Options,
         end: Instant,
     ) -> Result<Vec<Row>, Failure> {
         let [batch, keys] = shape;
@@ -270,19 +278,22 @@ impl<E: Cached<bf16>> Arena<E> {
             us,
             bytes: 2 * elements(shape) * size_of::<E::Storage>(),
         };
-        if !space && !splits {
+        if !options.several() {
             let us = case.time(&DecodeOptions::default(), &expected, (ROUND_MS, ROUNDS))?;
             return Ok(vec![row(us, None)]);
         }
         let mut rows = Vec::new();
-        for (config, splits) in configs(shape, DeviceClass::of(&self.device), space) {
+        // A few are timed as the chosen one is.
+        let rounds =
+            if options.configs.is_empty() { (SPACE_ROUND_MS, SPACE_ROUNDS) } else { (ROUND_MS, ROUNDS) };
+        for (config, splits) in configs(shape, DeviceClass::of(&self.device), options) {
             if Instant::now() > end {
                 break;
             }
             let options =
                 DecodeOptions { config: Some(config), splits: Some(splits), ..DecodeOptions::default() };
             let us = case
-                .time(&options, &expected, (SPACE_ROUND_MS, SPACE_ROUNDS))
+                .time(&options, &expected, rounds)
                 .map_err(|Failure(message)| Failure(format!("{config:?}, {splits} splits: {message}")))?;
             rows.push(row(us, Some((config, splits))));
         }
@@ -454,13 +465,20 @@ impl<E: Cached<bf16>> Case<'_, E> {
 }
 
 /// Every legal config and number of splits.
-fn configs([batch, keys]: [usize; 2], device: DeviceClass, space: bool) -> Vec<(DecodeConfig, usize)> {
+fn configs([batch, keys]: [usize; 2], device: DeviceClass, options: &Options) -> Vec<(DecodeConfig, usize)> {
     let group = HEADS / KV_HEADS;
     let shape = DecodeShape { queries: 1, group, keys, head_dim: DIM, value_dim: DIM, bytes: 2 };
     let chosen = DecodeConfig::choose(shape, device);
     let programs = batch * chosen.programs(KV_HEADS, group);
+    if !options.configs.is_empty() {
+        let asked = options.configs.iter().map(|&[block_kv, num_warps, num_stages, splits]| {
+            let [num_warps, num_stages] = [num_warps, num_stages].map(|n| n as u32);
+            (DecodeConfig { block_kv, num_warps, num_stages, ..chosen }, splits)
+        });
+        return asked.filter(|(config, splits)| config.check(shape, *splits, device).is_ok()).collect();
+    }
     let mut configs = Vec::new();
-    if space {
+    if options.space {
         for (num_warps, num_stages) in [2, 4, 8].iter().flat_map(|&w| [2, 3, 4].map(|s| (w, s))) {
             let with = |block_kv| DecodeConfig { block_kv, num_warps, num_stages, ..chosen };
             configs.extend([32, 64, 128].map(with));

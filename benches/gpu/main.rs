@@ -5,7 +5,7 @@
 //! `--gemm-rows M` the shapes of so many rows only, with `--gemm-layers 4` those of Llama-3-8B's layers only, with `--gemm-type T` for T of bf16, f8e4m3, i8,
 //! tf32, or all (bf16), with `--gemm-streams` launched one by one instead of in graphs, with `--gemm-seconds N` for so long at most (240, of each type); `--attention` that of attention, forward and backward (`attention.rs`), with
 //! `--head-dim D` or `--sequence S` of those only, `--attention-rounds N` (7) and `--attention-seconds N` (300); `--attention-fp8` that of forward on FP8 beside bf16 (`attention_fp8.rs`), with the same options;
-//! `--decode` times attention decode alone (`decode.rs`), with `--decode-space` every config of it, with `--decode-splits` the chosen ones with many numbers of splits, with `--decode-cache "bf16 pages 64"` such caches only, with `--decode-mib N` those of so many MiB at
+//! `--decode` times attention decode alone (`decode.rs`), with `--decode-space` every config of it, with `--decode-splits` the chosen ones with many numbers of splits, with `--decode-configs "64,4,3,2 …"` these (keys a step, warps, stages, splits), with `--decode-cache "bf16 pages 64"` such caches only, with `--decode-mib N` those of so many MiB at
 //! least, with `--decode-most-mib N` at most, with `--decode-seconds N` for so long at most (240); `--latent` multi-head latent attention and shared prefixes (`latent.rs`). Without a GPU it says so and ends with success.
 //!
 //! How it measures: inputs are random and rotated, so that every call reads memory and not the L2; candidates are interleaved (one round
@@ -83,10 +83,11 @@ fn main() -> ExitCode {
         };
         return ended("gemm", gemm::run(&device, &options, json.map(String::as_str)));
     }
-    if ["--decode", "--decode-space", "--decode-splits"].into_iter().any(has) {
+    if ["--decode", "--decode-space", "--decode-splits", "--decode-configs"].into_iter().any(has) {
         let options = decode::Options {
             space: has("--decode-space"),
             splits: has("--decode-splits"),
+            configs: value("--decode-configs").map_or_else(Vec::new, |list| decode_configs(list)),
             cache: value("--decode-cache").cloned(),
             bytes: [("--decode-mib", 0), ("--decode-most-mib", usize::MAX)]
                 .map(|(name, otherwise)| number(name).map_or(otherwise, |mib| mib << 20)),
@@ -115,6 +116,15 @@ fn main() -> ExitCode {
         failed = true;
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Configs of decode: keys a step, warps, stages and splits of each, `64,4,3,2 64,4,4,2`. What is none is left out.
+fn decode_configs(list: &str) -> Vec<[usize; 4]> {
+    let config = |text: &str| -> Option<[usize; 4]> {
+        let numbers: Vec<usize> = text.split(',').map_while(|n| n.parse().ok()).collect();
+        numbers.try_into().ok()
+    };
+    list.split_whitespace().filter_map(config).collect()
 }
 
 /// The exit status of a comparison, after its failure was said.

@@ -4,6 +4,7 @@
 //! interface; a backend only moves bytes and runs kernels.
 
 use std::any::Any;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tegula_ir::artifact::CompiledKernel;
@@ -70,6 +71,8 @@ pub(crate) enum Code {
 pub(crate) struct LaunchConfig {
     /// Programs along x, y and z; none is 0.
     pub(crate) grid: [u32; 3],
+    /// How many CTAs may share a multiprocessor.
+    pub(crate) max_ctas: Option<NonZeroU32>,
 }
 
 impl LaunchConfig {

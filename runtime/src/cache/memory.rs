@@ -127,7 +127,7 @@ mod tests {
     /// Which one it is.
     fn number(found: &dyn Executable) -> u64 {
         let device = crate::Device::testing();
-        let config = crate::backend::LaunchConfig { grid: [1; 3] };
+        let config = crate::backend::LaunchConfig { grid: [1; 3], max_ctas: None };
         found.launch(&[], &config, &*device.stream().0.raw).unwrap_err().parse().unwrap()
     }
 

@@ -1,7 +1,9 @@
 //! Loading and launching compiled kernels.
 
 use std::ffi::{CString, c_uint, c_void};
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::{
     self, CUdevice_attribute_enum as Attribute, CUfunction_attribute_enum as FunctionAttribute,
@@ -56,9 +58,38 @@ pub(super) struct CudaKernel {
     encoder: Encoder,
     threads: u32,
     shared_bytes: u32,
+    /// Shared memory that launches were granted until now.
+    granted: AtomicU32,
+    room: SharedRoom,
     cluster: u32,
     dependent_launch: bool,
     report: Option<ResourceReport>,
+}
+
+/// Bytes of shared memory: of a multiprocessor, of a CTA at most, and what a CTA takes besides its own.
+#[derive(Clone, Copy)]
+struct SharedRoom {
+    multiprocessor: u32,
+    cta: u32,
+    reserved: u32,
+}
+
+impl SharedRoom {
+    fn of(context: &Context) -> SharedRoom {
+        let bytes = |attribute| context.attribute(attribute) as u32;
+        SharedRoom {
+            multiprocessor: bytes(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+            cta: bytes(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+            reserved: bytes(Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
+        }
+    }
+
+    /// What a CTA that needs `needed` bytes asks for, so that no more than `most` of them fit on a multiprocessor; as near to it as there is memory for.
+    fn asked(self, needed: u32, most: Option<NonZeroU32>) -> u32 {
+        let Some(most) = most else { return needed };
+        let too_many = self.multiprocessor / (most.get().saturating_add(1));
+        needed.max((too_many + 1).saturating_sub(self.reserved)).min(self.cta.max(needed))
+    }
 }
 
 // SAFETY: a function is a handle that the driver lets all threads use; it lives as long as its module.
@@ -76,11 +107,11 @@ impl CudaKernel {
                 kernel.abi.len()
             ));
         }
-        let limit = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-        if kernel.shared_bytes as usize > limit {
+        let room = SharedRoom::of(&context);
+        if kernel.shared_bytes > room.cta {
             return Err(format!(
-                "it needs {} bytes of shared memory, but this GPU has {limit} for a CTA: use smaller tiles or fewer stages",
-                kernel.shared_bytes
+                "it needs {} bytes of shared memory, but this GPU has {} for a CTA: use smaller tiles or fewer stages",
+                kernel.shared_bytes, room.cta
             ));
         }
         let encoder = match packing.takes_tensor_maps() {
@@ -103,6 +134,8 @@ impl CudaKernel {
             encoder,
             threads: kernel.threads,
             shared_bytes: kernel.shared_bytes,
+            granted: AtomicU32::new(SHARED_WITHOUT_ASKING),
+            room,
             cluster: kernel.cluster.max(1),
             dependent_launch: kernel.dependent_launch,
             report: kernel.report,
@@ -112,20 +145,34 @@ impl CudaKernel {
     }
 
     fn set_attributes(&self) -> Result<(), String> {
-        let set = |attribute, value: u32, what: &str| {
-            // SAFETY: the function is alive.
-            let code = unsafe { sys::cuFuncSetAttribute(self.function, attribute, value as i32) };
-            check(code, || format!("this GPU does not grant it {what}"))
-        };
-        if self.shared_bytes > SHARED_WITHOUT_ASKING {
-            let attribute = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            set(attribute, self.shared_bytes, &format!("{} bytes of shared memory", self.shared_bytes))?;
-        }
+        self.grant(self.shared_bytes)?;
         if self.cluster > PORTABLE_CLUSTER {
             let attribute = FunctionAttribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
-            set(attribute, 1, &format!("clusters of {} CTAs", self.cluster))?;
+            self.set(attribute, 1, || format!("clusters of {} CTAs", self.cluster))?;
         }
         Ok(())
+    }
+
+    /// Asks for so much shared memory, unless so much or more was granted before.
+    fn grant(&self, bytes: u32) -> Result<(), String> {
+        if bytes <= self.granted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let attribute = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        self.set(attribute, bytes, || format!("{bytes} bytes of shared memory"))?;
+        self.granted.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn set(
+        &self,
+        attribute: FunctionAttribute,
+        value: u32,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), String> {
+        // SAFETY: the function is alive.
+        let code = unsafe { sys::cuFuncSetAttribute(self.function, attribute, value as i32) };
+        check(code, || format!("this GPU does not grant it {}", what()))
     }
 }
 
@@ -139,8 +186,10 @@ impl Executable for CudaKernel {
         let stream = CudaStream::of(stream).map_err(|e| e.to_string())?;
         let ctas = config.ctas(self.cluster)?;
         self.module.context.bind().map_err(|e| e.to_string())?;
+        let shared_bytes = self.room.asked(self.shared_bytes, config.max_ctas);
+        self.grant(shared_bytes)?;
         stream.launching(self.number);
-        self.packing.with_packed(args, &self.encoder, |block| self.submit(block, ctas, stream))
+        self.packing.with_packed(args, &self.encoder, |block| self.submit(block, ctas, shared_bytes, stream))
     }
 
     fn report(&self) -> Option<&ResourceReport> {
@@ -151,7 +200,13 @@ impl Executable for CudaKernel {
 impl CudaKernel {
     /// Submits the kernel; the context is current.
     #[inline]
-    fn submit(&self, block: &mut [u8], [x, y, z]: [u32; 3], stream: &CudaStream) -> Result<(), String> {
+    fn submit(
+        &self,
+        block: &mut [u8],
+        [x, y, z]: [u32; 3],
+        shared_bytes: u32,
+        stream: &CudaStream,
+    ) -> Result<(), String> {
         let mut bytes = block.len();
         let mut extra: [*mut c_void; 5] = [
             sys::CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize as *mut c_void,
@@ -180,7 +235,7 @@ impl CudaKernel {
             blockDimX: self.threads,
             blockDimY: 1,
             blockDimZ: 1,
-            sharedMemBytes: self.shared_bytes,
+            sharedMemBytes: shared_bytes,
             hStream: stream.raw,
             attrs: attributes.as_mut_ptr(),
             numAttrs: overlaps as c_uint + clustered as c_uint,
@@ -281,4 +336,31 @@ fn load_module(kernel: &CompiledKernel) -> Result<sys::CUmodule, String> {
         words(code),
         log.trim_end()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An H200's.
+    const ROOM: SharedRoom = SharedRoom { multiprocessor: 228 << 10, cta: 227 << 10, reserved: 1 << 10 };
+
+    #[test]
+    fn as_many_ctas_as_asked_for_fit_and_no_more() {
+        for most in 1..=16 {
+            let asked = ROOM.asked(4 << 10, NonZeroU32::new(most));
+            let fit = ROOM.multiprocessor / (asked + ROOM.reserved);
+            assert_eq!(fit, most, "{asked} bytes");
+        }
+    }
+
+    #[test]
+    fn a_kernel_has_what_it_needs() {
+        assert_eq!(ROOM.asked(100 << 10, None), 100 << 10);
+        assert_eq!(ROOM.asked(100 << 10, NonZeroU32::new(2)), 100 << 10, "no third one fits");
+        assert_eq!(ROOM.asked(0, NonZeroU32::new(u32::MAX)), 0);
+        // A GPU that gives a CTA less than half of its multiprocessor's memory runs two.
+        let small = SharedRoom { multiprocessor: 100 << 10, cta: 48 << 10, reserved: 1 << 10 };
+        assert_eq!(small.asked(8 << 10, NonZeroU32::new(1)), 48 << 10);
+    }
 }

@@ -86,7 +86,9 @@ impl BundledKernel {
         let uses = args.iter().filter_map(|arg| arg.memory()?.used());
         let _turn = memory::order(stream, uses)
             .map_err(|error| LaunchError::Device { kernel: self.label.name.clone(), error })?;
-        executable.launch(args, &LaunchConfig { grid }, &*stream.0.raw).map_err(|m| self.run_error(device, m))
+        executable
+            .launch(args, &LaunchConfig { grid, max_ctas: None }, &*stream.0.raw)
+            .map_err(|m| self.run_error(device, m))
     }
 
     /// Loads the code for such arguments without running it.

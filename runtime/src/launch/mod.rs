@@ -29,6 +29,7 @@ mod key;
 use std::cell::Cell;
 use std::fmt::Display;
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 
 use tegula_ir::artifact::ResourceReport;
 use tegula_ir::kernel::{Kernel, KernelHints};
@@ -130,6 +131,7 @@ pub struct Launch<'a, const N: usize, S> {
     /// None yet is not one program: a forgotten grid would compute a part of the result, silently.
     grid: Option<Grid>,
     hints: HintOverrides,
+    max_ctas: Option<NonZeroU32>,
     /// Not `Sync`: see above, and `memory.rs`.
     one_thread: PhantomData<Cell<()>>,
 }
@@ -145,7 +147,16 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
         stage: S,
     ) -> Launch<'a, N, S> {
         let hints = HintOverrides::default();
-        Launch { info, key: key.finish(), args, stage, grid: None, hints, one_thread: PhantomData }
+        Launch {
+            info,
+            key: key.finish(),
+            args,
+            stage,
+            grid: None,
+            hints,
+            max_ctas: None,
+            one_thread: PhantomData,
+        }
     }
 
     /// The number of programs: an integer, or a tuple or array of up to three. An empty grid runs nothing. Every launch says it; only what
@@ -184,6 +195,14 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
         self
     }
 
+    /// CTAs of it that share a multiprocessor at most; 0: as many as there is room for. Nothing is compiled for it. A GPU deals programs out unevenly where there is room for more than
+    /// there are: say how many a multiprocessor should get, if all run at once. More programs at a time than a kernel needs to keep memory busy only stand in each other's way.
+    #[inline]
+    pub fn max_ctas(mut self, n: u32) -> Self {
+        self.max_ctas = NonZeroU32::new(n);
+        self
+    }
+
     /// Runs the kernel on a stream: submits it, or runs it at once on the host device.
     ///
     /// # Errors
@@ -201,7 +220,7 @@ impl<'a, const N: usize, S: Stage> Launch<'a, N, S> {
         }
         let uses = self.args.iter().filter_map(|arg| arg.memory()?.used());
         let _turn = memory::order(stream, uses).map_err(|e| self.device_error(e))?;
-        let config = LaunchConfig { grid };
+        let config = LaunchConfig { grid, max_ctas: self.max_ctas };
         executable
             .launch(&self.args, &config, &*stream.0.raw)
             .map_err(|message| self.run_error(device, message))

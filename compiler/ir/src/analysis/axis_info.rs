@@ -363,6 +363,18 @@ impl AxisInfoMap {
             }
             // Who holds an element does not matter.
             Opcode::ConvertLayout => at(0),
+            // Elements stay what they are; of their neighbours nothing is known.
+            Opcode::Reshape => {
+                let from = at(0);
+                match from.constant {
+                    Some(x) => AxisInfo::splat(from.divides_all(), Some(x), shape),
+                    None => {
+                        let mut out = AxisInfo::unknown(shape.rank());
+                        out.divisibility.fill(from.divides_all());
+                        out
+                    }
+                }
+            }
             Opcode::Permute { perm } if perm.is_empty() => at(0),
             Opcode::Permute { perm } => {
                 let from = at(0);

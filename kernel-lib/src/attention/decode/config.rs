@@ -48,9 +48,12 @@ pub struct MergeTile {
 /// The fewest keys of a step.
 const LEAST_KEYS: usize = 16;
 
-/// Programs that share a multiprocessor: their pipelines are as deep as leaves no room for a third one. With room for three, the GPU deals out fewer programs than that unevenly: 32 sequences of
-/// 8192 keys, 256 programs on the 132 multiprocessors of an H200, took 298 µs instead of 240.
-const RESIDENT: usize = 2;
+/// The most programs that share a multiprocessor. With room for three, the GPU deals out fewer programs than that unevenly: 32 sequences of 8192 keys, 256 programs on the 132 multiprocessors of an
+/// H200, took 298 µs instead of 240.
+pub(super) const RESIDENT: usize = 2;
+/// Bytes that a program beside another one has on their way. Less does not cover the time that memory takes; with twice as much, reading is 1 to 2 % slower on an H200, in a kernel that does nothing else
+/// too: requests stand in each other's way.
+const IN_FLIGHT: usize = 32 << 10;
 /// The fewest and the most stages; and the most of a program that has a multiprocessor for itself, which has few steps: to begin a pipeline takes time, too.
 const STAGES: [usize; 2] = [2, 6];
 const STAGES_ALONE: u32 = 4;
@@ -109,7 +112,7 @@ impl DecodeConfig {
                 let rows = block_queries * block_group;
                 let block_kv = (((8 << 10) / widest) * TENSOR_ROWS / rows).clamp(32, 128);
                 let config = DecodeConfig { block_group, block_kv, num_warps: 4, ..config };
-                DecodeConfig { num_stages: config.depth(RESIDENT, shape.bytes, device), ..config }
+                DecodeConfig { num_stages: config.depth_beside(shape.bytes, device), ..config }
             }
         }
     }
@@ -122,17 +125,24 @@ impl DecodeConfig {
         (room / stage).clamp(least, most) as u32
     }
 
+    /// How deep the pipeline of a program beside another one is.
+    fn depth_beside(&self, bytes: usize, device: DeviceClass) -> u32 {
+        let stage = bytes * self.block_kv * (self.head_dim + self.value_dim);
+        let needed = 1 + IN_FLIGHT.div_ceil(stage) as u32;
+        needed.clamp(STAGES[0] as u32, self.depth(RESIDENT, bytes, device))
+    }
+
     /// The same for a launch of so many programs: where none shares its multiprocessor, with a deeper pipeline, if there is shared memory for it.
     pub fn for_programs(self, programs: usize, shape: DecodeShape, device: DeviceClass) -> DecodeConfig {
         let DeviceClass::Gpu { multiprocessors, .. } = device else { return self };
         let alone = programs <= multiprocessors as usize;
         // What has another depth does not copy keys to shared memory ahead, or was asked for as it is.
-        let deepens = alone && self.num_stages == self.depth(RESIDENT, shape.bytes, device);
+        let deepens = alone && self.num_stages == self.depth_beside(shape.bytes, device);
         let deeper = self.depth(1, shape.bytes, device).min(STAGES_ALONE);
         if deepens && deeper > self.num_stages { DecodeConfig { num_stages: deeper, ..self } } else { self }
     }
 
-    /// The same for a cache of FP8, of which there is half as much on its way in a pipeline of the same depth.
+    /// The same for a cache of FP8: with as deep a pipeline as there is room for, since each program takes in less than half of the bytes in the same time.
     pub fn converting(self, shape: DecodeShape, device: DeviceClass) -> DecodeConfig {
         match device {
             DeviceClass::Gpu { .. } if shape.bytes == 2 => {
@@ -276,24 +286,41 @@ fn shared_bytes(device: DeviceClass) -> usize {
 /// The most programs that splits make, in times that the device has room for.
 const MOST_WAVES: usize = 8;
 /// Bytes in a microsecond that an H200's memory gives to many programs.
-const MEMORY_RATE: f64 = 4.5e6;
-/// Elements of keys and values that a program takes in in a microsecond beside another one; and of FP8.
+const MEMORY_RATE: f64 = 4.65e6;
+/// Elements of keys and values that a program takes in in a microsecond, beside another one and alone; and of FP8.
 const OWN_RATE: f64 = 25e3;
+const ALONE_RATE: f64 = 27e3;
+/// Alone, over a cache on pages: addresses take longer.
+const PAGED_ALONE_RATE: f64 = 14e3;
 const OWN_RATE_BYTES: f64 = 16e3;
-/// Microseconds until a program's first keys are there, and until it ends after its last.
-const START: f64 = 2.5;
+/// Microseconds until a program's first keys are there, and until it ends after its last: beside another one, and alone.
+const START: f64 = 2.9;
+const START_ALONE: f64 = 2.25;
 /// Microseconds from the last key to partial results of all splits being there, and for each of them to be merged.
-const ARRIVAL: f64 = 1.4;
-const MERGE_STEP: f64 = 0.06;
+const ARRIVAL: f64 = 1.45;
+const MERGE_STEP: f64 = 0.04;
+/// Microseconds until the programs of a wave have taken the places of those of the wave before it.
+const NEXT_WAVE: f64 = 2.7;
+/// By how much of a wave's time its programs end apart. Behind the last one there is nothing to fill the gap.
+const APART: f64 = 0.02;
 
 impl DecodeConfig {
     /// Into how many parts the keys of a sequence are split, for so many programs without splits: what takes the least time by a model of it. 1 on the host, whose threads
     /// read from one memory.
     ///
-    /// Programs come in waves of as many as there is room for. A wave takes in what its programs can, as far as memory gives that much; one with a multiprocessor for each program, and
-    /// [a deeper pipeline](Self::for_programs), as much as one with twice as many. What is split has to be merged. Looked at are those numbers of splits that fill
-    /// multiprocessors evenly. Numbers are fitted to sweeps on an H200: 8 … 2048 programs, 1024 … 65 536 keys. The model's time of the fastest config of each is off by 8 % on average.
+    /// Programs come in waves of as many as there is room for. A wave takes in what its programs can, as far as memory gives that much. What is split has to be merged. More waves cost
+    /// time between them, but less of it at the end. Looked at are those numbers of splits that fill multiprocessors evenly. Numbers are fitted to sweeps on an H200: 8 … 1056 programs, 1024 … 65 536 keys.
+    /// The model's time is off by 3 % on average, and in none of these shapes was another number of splits more than 1 % faster than what is chosen.
     pub fn splits(&self, programs: usize, shape: DecodeShape, device: DeviceClass) -> usize {
+        self.splits_at(programs, shape, device, ALONE_RATE)
+    }
+
+    /// [`splits`](Self::splits) over a cache on pages.
+    pub fn splits_on_pages(&self, programs: usize, shape: DecodeShape, device: DeviceClass) -> usize {
+        self.splits_at(programs, shape, device, PAGED_ALONE_RATE)
+    }
+
+    fn splits_at(&self, programs: usize, shape: DecodeShape, device: DeviceClass, alone_rate: f64) -> usize {
         let multiprocessors = match device {
             DeviceClass::Gpu { multiprocessors, .. } if programs > 0 => multiprocessors as usize,
             _ => return 1,
@@ -304,19 +331,20 @@ impl DecodeConfig {
         let elements = (self.block_kv * (shape.head_dim + shape.value_dim)) as f64;
         let wave = |programs: usize, steps: usize, rate: f64| {
             let asked = (programs * shape.bytes) as f64 * rate / MEMORY_RATE;
-            let given = asked / (1.0 + asked * asked).sqrt() * MEMORY_RATE;
+            let given = asked / (1.0 + asked.powi(6)).powf(1.0 / 6.0) * MEMORY_RATE;
             (programs * steps * shape.bytes) as f64 * elements / given
         };
-        let own_rate = if shape.bytes == 1 { OWN_RATE_BYTES } else { OWN_RATE };
+        let beside_rate = if shape.bytes == 1 { OWN_RATE_BYTES } else { OWN_RATE };
         let time = |splits: usize| {
             let (all, steps) = (programs * splits, steps.div_ceil(splits));
-            // Alone it takes in twice as much.
             let alone = self.for_programs(all, shape, device) != *self;
-            let last_rate = if alone { 2.0 * own_rate } else { own_rate };
-            let (waves, rest) = (all / resident, all % resident);
+            let (start, last_rate) = if alone { (START_ALONE, alone_rate) } else { (START, beside_rate) };
+            let (full, rest) = (all / resident, all % resident);
             let last = if rest > 0 { wave(rest, steps, last_rate) } else { 0.0 };
+            let taken = full as f64 * wave(resident, steps, beside_rate) + last;
+            let waves = all.div_ceil(resident) as f64;
             let merge = if splits > 1 { ARRIVAL + MERGE_STEP * splits as f64 } else { 0.0 };
-            START + waves as f64 * wave(resident, steps, own_rate) + last + merge
+            start + taken + merge + NEXT_WAVE * (waves - 1.0) + APART * taken / waves
         };
         let mut best = (1, time(1));
         for filled in 1..=MOST_WAVES * resident / multiprocessors {
@@ -329,7 +357,8 @@ impl DecodeConfig {
                 break;
             }
         }
-        best.0
+        // No more of them than are needed for none to have more steps: each costs time when they are merged.
+        steps.div_ceil(steps.div_ceil(best.0).max(1)).max(1)
     }
 
     /// How partial results of groups of so many heads are merged.

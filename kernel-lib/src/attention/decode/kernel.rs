@@ -3,7 +3,7 @@
 //! All heads of a group attend to the same keys, so they are packed, with the queries, into the rows of one small matrix: a tile of the cache
 //! is read once for all of them. Where sequences and heads are too few for the device, the keys are split among programs. Each of them leaves a partial result, and the
 //! one that is ready last puts them together: none waits for another, a second launch is spared, and, as partial results are merged in the order of
-//! the keys, the result does not depend on which one it is.
+//! the splits, the result does not depend on which one it is.
 //!
 //! Two kernels with one body, so that launches of the plain one have no arguments that they do not need.
 
@@ -181,6 +181,16 @@ fn attend<T: Float + DotInto<f32>, E: Element, O: Float>(
     let (head, heads_end) = (kv_head * group + part * block_group, ((kv_head + 1) * group).cast::<i64>());
 
     let capacity = pages.map_or_else(|| k.dim(1).cast::<i32>(), |pages| pages.capacity(k));
+    let up_to = |cache: View<E, 4>, count: Scalar<i32>| Keys { cache, batch, kv_head, count, pages };
+    // While kernels before this one end, memory has nothing to do.
+    if !whole {
+        kv_len.prefetch([batch], [1]);
+    }
+    if left.is_none() {
+        let key = split * block_kv as i32;
+        up_to(k, capacity).prefetch(key, [block_kv, head_dim]);
+        up_to(v, capacity).prefetch(key, [block_kv, value_dim]);
+    }
     let keys = if whole { capacity } else { of_sequence(kv_len, batch).clamp(0, capacity) };
     // The last key that row r sees, which is of query r / block_group, and the first tile of which any row sees something.
     let last =
@@ -189,10 +199,10 @@ fn attend<T: Float + DotInto<f32>, E: Element, O: Float>(
         Some(left) => max(keys - queries - left, 0) / block_kv,
         None => constant(0),
     };
+    // Splits take turns: which tiles are a split's does not depend on how many there are, so the first can be asked for at once.
     let all_tiles = cdiv(keys, block_kv) - skipped;
-    let tiles = if merge.is_some() { cdiv(all_tiles, splits) } else { all_tiles };
-    let begin = (skipped + split * tiles) * block_kv;
-    let end = min(begin + tiles * block_kv, keys);
+    let begin = (skipped + split) * block_kv;
+    let step_keys = if merge.is_some() { splits * block_kv as i32 } else { constant(block_kv as i32) };
 
     let q = narrowed(q, 2, heads_end);
     let qs = match rotary {
@@ -246,12 +256,12 @@ fn attend<T: Float + DotInto<f32>, E: Element, O: Float>(
         }
     };
 
-    let read = |cache: View<E, 4>| Keys { cache, batch, kv_head, count: end, pages };
-    let (k, v) = (read(k), read(v));
+    let (k, v) = (up_to(k, keys), up_to(v, keys));
     let mut state = Split::new(rows, block_kv, value_dim, sinks);
-    for key in range(begin, end).step_by(block_kv) {
-        let ks = k.tile(key, [block_kv, head_dim]);
-        state = step(state, ks, &|| v.tile(key, [block_kv, value_dim]), key);
+    for key in range(begin, keys).step_by(step_keys) {
+        let entries = k.entries(key, block_kv);
+        let ks = k.part_at(entries, key, 0, [block_kv, head_dim]);
+        state = step(state, ks, &|| v.part_at(entries, key, 0, [block_kv, value_dim]), key);
     }
     let mut attended = state.finish(sinks);
     if let Some([_, v_scale]) = scales {
@@ -281,7 +291,7 @@ fn attend<T: Float + DotInto<f32>, E: Element, O: Float>(
         if atomic_add(arrived, 1) == splits - 1 {
             let mut merged = Partial::none([block_queries, heads], [block_queries, heads, value_dim]);
             // Splits behind the last key have nothing to add; the first one may have a sink.
-            let with_keys = max(cdiv(all_tiles, max(tiles, 1)), 1);
+            let with_keys = max(min(all_tiles, splits), 1);
             for state in range(0, with_keys).step_by(states) {
                 let stat = |i: i32, padding: Padding| {
                     let at = [constant(i), batch, state, constant(0), head];

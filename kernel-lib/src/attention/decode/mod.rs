@@ -18,7 +18,7 @@ use super::shape::{self, Extents, Inputs, Outputs, check_dims};
 use crate::check::Check;
 use crate::tuned::TunedDecode;
 use crate::{Activation, DeviceClass, Error};
-use config::{DecodeConfig, DecodeShape};
+use config::{DecodeConfig, DecodeShape, RESIDENT};
 use kernel::Features;
 pub(super) use options::check_page_size;
 pub use options::{Cache, Cached, DecodeOptions};
@@ -173,7 +173,10 @@ impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
         let programs = batch * config.programs(kv_heads, shape.group);
         let splits = options.splits.or(tuned.map(|t| t.splits));
         let read = DecodeShape { bytes: size_of::<E::Storage>(), ..shape };
-        let splits = splits.unwrap_or_else(|| config.splits(programs, read, class));
+        let splits = splits.unwrap_or_else(|| match self.page_size {
+            Some(_) => config.splits_on_pages(programs, read, class),
+            None => config.splits(programs, read, class),
+        });
         let asked = options.config.is_some() || tuned.is_some();
         let config = if asked { config } else { config.for_programs(programs * splits, shape, class) };
         let merge = (splits > 1).then(|| config.merge_tile(shape.group));
@@ -213,7 +216,8 @@ impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
                 merge,
                 config,
             );
-            let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages);
+            let launch =
+                launch.num_warps(config.num_warps).num_stages(config.num_stages).max_ctas(RESIDENT as u32);
             return check.launched(launch.grid(programs * splits).launch(stream));
         }
         let table = check.done(table.map_or_else(|| TensorView::empty(device, 2), Ok))?;
@@ -247,7 +251,8 @@ impl<T: Activation + DotInto<f32>, E: Cached<T>> Call<'_, '_, '_, T, E> {
             merge,
             config,
         );
-        let launch = launch.num_warps(config.num_warps).num_stages(config.num_stages);
+        let launch =
+            launch.num_warps(config.num_warps).num_stages(config.num_stages).max_ctas(RESIDENT as u32);
         check.launched(launch.grid(programs * splits).launch(stream))
     }
 }

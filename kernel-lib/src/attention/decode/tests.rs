@@ -147,9 +147,10 @@ fn splits_by_the_number_of_programs() {
     };
     assert_eq!(splits(3, 128), 1, "short");
     assert_eq!(splits(256, 8192), 1, "enough programs");
-    assert_eq!(splits(64, 8192), 2, "2 × 64 programs, one on each of 132 multiprocessors");
-    assert_eq!(splits(32, 8192), 4, "one on each, too");
-    assert_eq!(splits(24, 8192), 5, "nearly one on each, with deeper pipelines, rather than 11");
+    assert_eq!(splits(64, 8192), 4, "4 × 64 programs, two on nearly each of 132 multiprocessors");
+    assert_eq!(splits(64, 1024), 2, "one on each: too few steps for more");
+    assert_eq!(splits(8, 65536), 16, "one on each");
+    assert_eq!(splits(256, 65536), 4, "shorter waves, which end nearly together");
     assert_eq!(splits(8, 1024), 16, "as many as there are steps");
     assert_eq!(splits(0, 8192), 1, "no programs");
     let host = DeviceClass::Host { threads: 2 };
@@ -175,7 +176,7 @@ fn a_program_alone_on_its_multiprocessor_reads_further_ahead() {
         config.check(shape, 1, device).unwrap();
         config.num_stages
     };
-    assert_eq!([1, 132, 133, 264].map(|n| stages(n, shape, DeviceClass::H200)), [4, 4, 3, 3]);
+    assert_eq!([1, 132, 133, 264].map(|n| stages(n, shape, DeviceClass::H200)), [4, 4, 2, 2]);
     assert_eq!([108, 109].map(|n| stages(n, shape, DeviceClass::A100)), [4, 2]);
     let small = DeviceClass::Gpu { multiprocessors: 100, compute: 89 };
     assert_eq!([1, 200].map(|n| stages(n, shape, small)), [2, 2], "99 KB are too few");

@@ -22,7 +22,7 @@
 //! loop's index and what is defined outside, and whose rows are made of 4-byte pieces at least. All others stay as they are.
 //!
 //! An address may also depend on what is loaded from an argument that nobody writes (the pages of a cache): that is loaded again for the copies, iterations ahead. Only from a view, whose
-//! bounds hold for iterations that do not exist, too.
+//! bounds hold for iterations that do not exist, too; and iterations before the copies are started ([`Addresses`]), so that nothing waits for it.
 
 mod sliced;
 mod turns;
@@ -264,16 +264,33 @@ fn pipeline(kernel: &mut Kernel, block: Block, for_op: Op, loads: &[Candidate], 
     let ahead = b.binary(BinaryOp::Mul, step, ahead_count);
 
     let plan = sliced::plan(b.kernel, body, loads);
-    let ring = Rings {
+    let own_index = b.kernel.blocks[body].args[0];
+    let mut ring = Rings {
         loads,
         rings: &rings,
         stages,
         hi,
         ahead,
-        index: b.kernel.blocks[body].args[0],
+        lead: step,
+        index: own_index,
         read: carry(b.kernel, for_op, first_read),
         write: carry(b.kernel, for_op, first_write),
+        addresses: Addresses::default(),
     };
+    if plan.is_none() {
+        ring.addresses = Addresses::of(b.kernel, body, loads);
+        if !ring.addresses.ops.is_empty() {
+            let mut index = b.binary(BinaryOp::Add, lo, ahead);
+            let mut first = Vec::new();
+            for _ in 0..LEAD {
+                first.push(ring.addresses.load(&mut b, own_index, index));
+                index = b.binary(BinaryOp::Add, index, step);
+            }
+            ring.addresses.carry(b.kernel, for_op, &first);
+            let lead = b.int(LEAD, index_elem);
+            ring.lead = b.binary(BinaryOp::Mul, step, lead);
+        }
+    }
     match &plan {
         Some(plan) => sliced::rewrite(b.kernel, for_op, scratch, plan, &ring),
         None => whole(b.kernel, for_op, &ring),
@@ -296,17 +313,82 @@ struct Rings<'a> {
     hi: Value,
     /// By how much the index of the copies is ahead.
     ahead: Value,
+    /// And by how much more that of what their addresses are loaded for.
+    lead: Value,
     index: Value,
     read: Value,
     write: Value,
+    addresses: Addresses,
+}
+
+/// What the copies' addresses are loaded from, [`LEAD`] iterations before the copies are started: where copies keep memory busy, a load takes longer than an iteration.
+#[derive(Default)]
+struct Addresses {
+    /// The loads, and what these depend on, in order.
+    ops: Vec<Op>,
+    /// What each of them loads, and the loop's values with it: for the next copies first.
+    carried: Vec<(Value, Vec<Value>)>,
+}
+
+/// How far loads of addresses are ahead of the copies.
+const LEAD: i64 = 3;
+
+impl Addresses {
+    fn of(kernel: &Kernel, body: Block, loads: &[Candidate]) -> Addresses {
+        let slice: HashSet<Op> = loads.iter().flat_map(|c| c.slice.iter().copied()).collect();
+        let mut needed: HashSet<Op> = HashSet::new();
+        for &op in kernel.blocks[body].ops.iter().rev().filter(|op| slice.contains(op)) {
+            if kernel.ops[op].opcode.reads_memory() || needed.contains(&op) {
+                needed.insert(op);
+                needed.extend(kernel.ops[op].operands.iter().filter_map(|&v| kernel.def_op(v)));
+            }
+        }
+        needed.retain(|op| slice.contains(op));
+        let ops = kernel.blocks[body].ops.iter().copied().filter(|op| needed.contains(op)).collect();
+        Addresses { ops, carried: Vec::new() }
+    }
+
+    /// Loads them for the iteration with this index.
+    fn load(&self, b: &mut Builder<'_>, own_index: Value, index: Value) -> Vec<Value> {
+        let mut map = Mapping::from([(own_index, index)]);
+        let mut loaded = Vec::new();
+        for &op in &self.ops {
+            let copy = clone_op(b.kernel, op, &mut map);
+            b.kernel.append_op(b.block, copy);
+            if b.kernel.ops[op].opcode.reads_memory() {
+                loaded.push(b.kernel.result(copy));
+            }
+        }
+        loaded
+    }
+
+    /// Makes the loop carry them: `first`, loaded for the first iterations.
+    fn carry(&mut self, kernel: &mut Kernel, for_op: Op, first: &[Vec<Value>]) {
+        let is_load = |&op: &Op| kernel.ops[op].opcode.reads_memory();
+        let loads: Vec<Value> =
+            self.ops.iter().copied().filter(is_load).map(|op| kernel.result(op)).collect();
+        for (number, load) in loads.into_iter().enumerate() {
+            let values = first.iter().map(|loaded| carry(kernel, for_op, loaded[number])).collect();
+            self.carried.push((load, values));
+        }
+    }
+
+    /// What the loop carries on: what is left, and what was loaded now.
+    fn yielded(&self, loaded: &[Value]) -> Vec<Value> {
+        let each = self.carried.iter().zip(loaded);
+        each.flat_map(|((_, values), &new)| values[1..].iter().copied().chain([new])).collect()
+    }
 }
 
 impl Rings<'_> {
-    /// Starts the copies of the iteration that is S−1 ahead.
-    fn start_copies(&self, b: &mut Builder<'_>, body_ops: &[Op]) {
+    /// Starts the copies of the iteration that is S−1 ahead; gives its index.
+    fn start_copies(&self, b: &mut Builder<'_>, body_ops: &[Op]) -> Value {
         let next = b.binary(BinaryOp::Add, self.index, self.ahead);
         let wanted = b.cmp(CmpOp::Lt, next, self.hi);
-        copies_from(b, body_ops, self.loads, self.rings, (self.index, next), self.write, wanted);
+        let mut map = Mapping::from([(self.index, next)]);
+        map.extend(self.addresses.carried.iter().map(|(load, values)| (*load, values[0])));
+        copies_from(b, body_ops, self.loads, self.rings, map, self.write, wanted);
+        next
     }
 
     /// The slot after this one.
@@ -343,13 +425,23 @@ fn whole(kernel: &mut Kernel, for_op: Op, ring: &Rings<'_>) {
     b.loc = loc;
     b.effect(Opcode::AsyncWait(ring.stages - 2), &[]);
     b.effect(Opcode::Barrier, &[]);
+    let mut yielded = Vec::new();
+    let start_copies = |b: &mut Builder<'_>| {
+        let next = ring.start_copies(b, &old);
+        if ring.addresses.carried.is_empty() {
+            return Vec::new();
+        }
+        let following = b.binary(BinaryOp::Add, next, ring.lead);
+        let loaded = ring.addresses.load(b, ring.index, following);
+        ring.addresses.yielded(&loaded)
+    };
     // Copies after the last read of the slots: the tensor cores have work at once, and the copies' address arithmetic runs under it.
     // Where the fragments are too large to be read all at once, they are read under the products, and the copies go first: behind a product, when its result fills the registers, there is no room for their
     // addresses.
     let last_load = old.iter().rposition(|&op| ring.position(op).is_some());
     let late = fragment_registers(b.kernel, ring.loads) <= MAX_FRAGMENT_REGISTERS;
     if !late {
-        ring.start_copies(&mut b, &old);
+        yielded = start_copies(&mut b);
     }
     for (position, &op) in old.iter().enumerate() {
         if let Some(i) = ring.position(op) {
@@ -361,10 +453,11 @@ fn whole(kernel: &mut Kernel, for_op: Op, ring: &Rings<'_>) {
         if b.kernel.ops[op].opcode.is_terminator() {
             let advanced = [ring.read, ring.write].map(|slot| ring.advance(&mut b, slot));
             b.kernel.ops[op].operands.extend(advanced);
+            b.kernel.ops[op].operands.extend(yielded.drain(..));
         }
         b.kernel.append_op(body, op);
         if late && Some(position) == last_load {
-            ring.start_copies(&mut b, &old);
+            yielded = start_copies(&mut b);
         }
     }
     fold_transposes(kernel, body);
@@ -393,22 +486,26 @@ fn copies(
 ) {
     let old_index = b.kernel.blocks[body].args[0];
     let ops = b.kernel.blocks[body].ops.clone();
-    copies_from(b, &ops, loads, rings, (old_index, index), slot, wanted);
+    copies_from(b, &ops, loads, rings, Mapping::from([(old_index, index)]), slot, wanted);
 }
 
-/// Starts all copies of the iteration with another index, and commits them as one group.
+/// Starts all copies of the iteration whose index `map` has, and commits them as one group. What `map` has of their addresses is not made again.
 fn copies_from(
     b: &mut Builder<'_>,
     body_ops: &[Op],
     loads: &[Candidate],
     rings: &[Value],
-    (old_index, index): (Value, Value),
+    mut map: Mapping,
     slot: Value,
     wanted: Value,
 ) {
-    let mut map = Mapping::from([(old_index, index)]);
     let needed: HashSet<Op> = loads.iter().flat_map(|c| c.slice.iter().copied()).collect();
+    let is_made =
+        |b: &Builder<'_>, map: &Mapping, op: Op| b.kernel.ops[op].results.iter().all(|r| map.contains_key(r));
     for &op in body_ops.iter().filter(|op| needed.contains(op)) {
+        if is_made(b, &map, op) {
+            continue;
+        }
         let copy = clone_op(b.kernel, op, &mut map);
         b.kernel.append_op(b.block, copy);
     }

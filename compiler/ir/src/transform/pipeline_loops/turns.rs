@@ -20,6 +20,7 @@ use super::{Candidate, copies_from, fold_transposes};
 use crate::builder::Builder;
 use crate::kernel::{Kernel, Op, Value};
 use crate::op::{BinaryOp, CmpOp, Dims, Literal, LoopHints, Opcode};
+use crate::rewrite::Mapping;
 use crate::transform::plan_shared_memory::mma_tile;
 use crate::types::{Elem, SharedType, Type};
 
@@ -103,7 +104,15 @@ pub(super) fn run(kernel: &mut Kernel, block: crate::kernel::Block, for_op: Op, 
     let slot = b.int(0, Elem::I32);
     let first = turns[0].load;
     let wanted = b.cmp(CmpOp::Lt, lo, hi);
-    copies_from(&mut b, &old, &loads[first..=first], &rings[first..=first], (own_index, lo), slot, wanted);
+    copies_from(
+        &mut b,
+        &old,
+        &loads[first..=first],
+        &rings[first..=first],
+        Mapping::from([(own_index, lo)]),
+        slot,
+        wanted,
+    );
 
     kernel.blocks[body].ops.clear();
     let mut b = Builder::at_end(kernel, body);
@@ -124,7 +133,7 @@ pub(super) fn run(kernel: &mut Kernel, block: crate::kernel::Block, for_op: Op, 
                 &old,
                 &loads[next..=next],
                 &rings[next..=next],
-                (own_index, index),
+                Mapping::from([(own_index, index)]),
                 slot,
                 wanted,
             );
