@@ -70,8 +70,9 @@ pub struct BackwardOptions<'a, T: Element = f32, F: ScoreMod = Unchanged> {
     pub forward: ForwardOptions<'a, T, F>,
     /// The keys of the longest packed sequence; `None`: as many as there are in all, which takes time. Less than that leaves gradients unwritten.
     pub most_keys: Option<usize>,
-    /// Must the same inputs give the same bits, from run to run? They do, unless this is `false`: then, on Hopper, for plain and causal attention of heads of more than 64 and up to 128 in types of
-    /// two bytes, one kernel computes all gradients, and blocks of keys add their parts of `d_q` up in memory, in whatever order they come to it; `d_k` and `d_v` are the same nevertheless.
+    /// Must the same inputs give the same bits, from run to run? If not (the default, as it is PyTorch's), one kernel computes all gradients where that is faster: on Hopper, of plain and causal
+    /// attention with heads of more than 64 and up to 128, in types of two bytes. Blocks of keys then add their parts of `d_q` up in memory, in whatever order they come to it, so that its last digits may
+    /// differ; `d_k` and `d_v` are the same nevertheless, and so is everything elsewhere.
     pub deterministic: bool,
     /// How the work is cut; `None`: by shape and device. With a config nothing is added in an order that may differ.
     pub config: Option<BackwardConfig>,
@@ -86,7 +87,7 @@ impl<T: Element> Default for BackwardOptions<'_, T> {
 impl<'a, T: Element, F: ScoreMod> BackwardOptions<'a, T, F> {
     /// Of a forward with these options.
     pub fn of(forward: ForwardOptions<'a, T, F>) -> Self {
-        BackwardOptions { forward, most_keys: None, deterministic: true, config: None }
+        BackwardOptions { forward, most_keys: None, deterministic: false, config: None }
     }
 }
 
@@ -130,7 +131,7 @@ impl BackwardWorkspace {
         grow(&mut self.numbers, device, 2 * batch * heads * queries)
     }
 
-    /// Makes room for sums of gradients besides, which are used if [`BackwardOptions::deterministic`] is not asked for: 4 bytes for each element of `d_q`, with queries in blocks of 64 and heads
+    /// Makes room for sums of gradients besides, which are used unless [`BackwardOptions::deterministic`] is asked for: 4 bytes for each element of `d_q`, with queries in blocks of 64 and heads
     /// of 128.
     ///
     /// # Errors
