@@ -405,7 +405,9 @@ fn fused_backward<T: Activation + DotInto<f32>>(
             hidden,
             cut,
         );
-        check.launched(launch.grid(keys.div_ceil(cut.block_kv) * kv_heads * batch).launch(stream))?;
+        let most = stream.device().properties().multiprocessors as usize;
+        let programs = fused::programs(keys.div_ceil(cut.block_kv) * kv_heads * batch, causal, most);
+        check.launched(launch.grid(programs).launch(stream))?;
     }
     if by_queries > 0 {
         let launch = fused::attention_backward_finish_fused::<T>(sums.as_view(), d_q, scale, cut);

@@ -2,7 +2,7 @@
 
 use super::super::config::FusedConfig;
 use super::super::fused::{
-    attention_backward_finish_fused, attention_backward_fused, attention_backward_prepare_fused,
+    attention_backward_finish_fused, attention_backward_fused, attention_backward_prepare_fused, programs,
 };
 use super::*;
 
@@ -88,7 +88,7 @@ fn by_fused(device: &Device, trained: &Trained<bf16>, config: FusedConfig) -> [V
         hidden,
         config,
     )
-    .grid(p.keys.div_ceil(config.block_kv) * p.kv_heads * p.batch)
+    .grid(programs(p.keys.div_ceil(config.block_kv) * p.kv_heads * p.batch, p.causal, 2))
     .launch(&stream)
     .unwrap();
     attention_backward_finish_fused::<bf16>(&sums, d_q.view_mut(), scale, config)
