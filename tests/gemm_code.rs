@@ -382,17 +382,11 @@ fn attention_backward_in_one_kernel() {
         let report = made.kernel.report.expect("ptxas ran");
         let spilled = report.spill_store_bytes + report.spill_load_bytes;
         let serial = report.warnings.iter().any(|warning| warning.contains("serialized"));
-        assert!(!serial, "causal {causal}, hidden {hidden}: {report:?}");
+        let allowed = if hidden { 16 } else { 0 };
+        assert!(spilled <= allowed && !serial, "causal {causal}, hidden {hidden}: {report:?}");
         let sass = made.artifacts.sass.expect("asked for");
         let instructions: Vec<String> = sass.lines().map(str::trim).filter_map(instruction).collect();
         let count = |opcode: &str| instructions.iter().filter(|i| i.starts_with(opcode)).count();
-        // The warps that copy and store have few registers, and time to load them again. Those that multiply do it for a mask's sake at most.
-        let is_product = |i: &String| i.starts_with("HGMMA");
-        let products = instructions.iter().position(is_product).expect("products")
-            ..instructions.iter().rposition(is_product).expect("products");
-        let is_spill = |i: &&String| i.starts_with("STL") || i.starts_with("LDL");
-        let spills = instructions[products].iter().filter(is_spill).count();
-        assert!(spills <= if hidden { 8 } else { 0 }, "causal {causal}, hidden {hidden}: {spills} spills");
         // The exponentials run under a product, not behind it.
         let is_exponential = |i: &String| i.starts_with("MUFU.EX2");
         let (first, last) =

@@ -16,10 +16,10 @@ const WARPGROUP_BARRIER: i64 = 8;
 
 /// Registers a thread: of the producer, of consumers. The file has 65536, and what a CTA has at its start it divides among so many warpgroups of consumers; `None`:
 /// they have as many as a thread can have, or too few to make a difference.
-/// Warps that transpose need some more than one thread that starts copies; and one that finds its way through a sequence of tiles some more where consumers have nothing but sums.
-fn registers(consumer_warpgroups: u32, turns: bool, sums_alone: bool) -> Option<(u32, u32)> {
+/// Warps that transpose need some more than one thread that starts copies; and those that find their way through a sequence of tiles some more, where consumers leave them (`left`).
+fn registers(consumer_warpgroups: u32, turns: bool, left: bool) -> Option<(u32, u32)> {
     match (consumer_warpgroups, turns) {
-        (2, false) if sums_alone => Some((40, 232)),
+        (2, false) if left => Some((40, 232)),
         (2, false) => Some((24, 240)),
         (2, true) => Some((56, 224)),
         (3, false) => Some((32, 160)),
@@ -42,7 +42,7 @@ impl<'c> Lowering<'c, '_> {
             (Some(budget), _) => (warpgroups > 1).then_some((budget.producer, budget.consumer)),
             (None, None | Some(1)) => {
                 let turns = regions.len() > 2 && !self.has_storing_warps();
-                registers(warpgroups, turns, self.has_sums_alone())
+                registers(warpgroups, turns, self.leaves_registers())
             }
             (None, Some(_)) => None,
         };
@@ -206,14 +206,15 @@ impl<'c> Lowering<'c, '_> {
         turns
     }
 
-    /// Do the dots take both operands from where copies brought them, so that consumers have nothing but sums in their registers?
-    fn has_sums_alone(&self) -> bool {
+    /// Do the consumers leave some registers to the other warps? They do where their dots take both operands from where copies brought them, so that they have nothing but sums; and where they hand tiles
+    /// on to warps that store these.
+    fn leaves_registers(&self) -> bool {
         let mut in_slots = true;
         self.kernel.walk(self.kernel.body, &mut |op| {
             let data = &self.kernel.ops[op];
             in_slots &= !matches!(data.opcode, Opcode::AsyncDot { .. }) || data.operands.len() == 5;
         });
-        in_slots && !self.stages_operands()
+        in_slots || self.stages_operands()
     }
 
     /// The groups of consumers.
@@ -282,8 +283,8 @@ mod tests {
     #[test]
     fn what_is_handed_over_is_there() {
         let cases = (1..=8).flat_map(|n| [(n, false, false), (n, false, true), (n, true, false)]);
-        for (warpgroups, turns, sums_alone) in cases {
-            let Some((producer, consumer)) = registers(warpgroups, turns, sums_alone) else { continue };
+        for (warpgroups, turns, left) in cases {
+            let Some((producer, consumer)) = registers(warpgroups, turns, left) else { continue };
             let pool = RegisterBudget::pool(warpgroups + 1, 1);
             assert!(producer + warpgroups * consumer <= pool, "{warpgroups} warpgroups, turns: {turns}");
             for each in [producer, consumer] {
