@@ -80,6 +80,9 @@ impl Config {
             // Of tiles that are large enough for it, one fits on a multiprocessor, or on those of a cluster.
             Algorithm::Persistent => tiles.min((multiprocessors / self.cluster as usize).max(1)),
             Algorithm::StreamK => {
+                if tiles == 0 {
+                    return 0;
+                }
                 let (most, abreast) = (multiprocessors.max(1), self.abreast(m, n));
                 let columns = tiles / abreast;
                 let teams = match most / abreast {

@@ -130,7 +130,7 @@ impl Config {
     fn check_stream_k(&self, problem: &Problem) -> Result<(), Illegal> {
         let steps = problem.k.div_ceil(self.block_k);
         let units = self.tiles(problem.m, problem.n).saturating_mul(steps);
-        if steps == 0 || units > MAX_UNITS {
+        if units == 0 || units > MAX_UNITS {
             let problem = format!("{units} steps along K in all, but 1 to {MAX_UNITS} are possible");
             return illegal(problem, "use `Algorithm::Persistent`");
         }

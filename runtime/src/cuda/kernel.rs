@@ -2,8 +2,7 @@
 
 use std::ffi::{CString, c_uint, c_void};
 use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{
     self, CUdevice_attribute_enum as Attribute, CUfunction_attribute_enum as FunctionAttribute,
@@ -59,7 +58,7 @@ pub(super) struct CudaKernel {
     threads: u32,
     shared_bytes: u32,
     /// Shared memory that launches were granted until now.
-    granted: AtomicU32,
+    granted: Mutex<u32>,
     room: SharedRoom,
     cluster: u32,
     dependent_launch: bool,
@@ -134,7 +133,7 @@ impl CudaKernel {
             encoder,
             threads: kernel.threads,
             shared_bytes: kernel.shared_bytes,
-            granted: AtomicU32::new(SHARED_WITHOUT_ASKING),
+            granted: Mutex::new(SHARED_WITHOUT_ASKING),
             room,
             cluster: kernel.cluster.max(1),
             dependent_launch: kernel.dependent_launch,
@@ -155,12 +154,14 @@ impl CudaKernel {
 
     /// Asks for so much shared memory, unless so much or more was granted before.
     fn grant(&self, bytes: u32) -> Result<(), String> {
-        if bytes <= self.granted.load(Ordering::Relaxed) {
+        // Held while the driver is asked: of two that ask for different amounts, the one for less would take back what the other got.
+        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes <= *granted {
             return Ok(());
         }
         let attribute = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         self.set(attribute, bytes, || format!("{bytes} bytes of shared memory"))?;
-        self.granted.store(bytes, Ordering::Relaxed);
+        *granted = bytes;
         Ok(())
     }
 

@@ -48,6 +48,7 @@ fn in_block(kernel: &Kernel, block: Block) -> Vec<Vec<Op>> {
             && let Some(group) = groups.last_mut()
             && group.last() == Some(&before)
             && are_companions(kernel, group[0], op)
+            && !group.iter().any(|&dot| kernel.ops[op].operands.contains(&kernel.result(dot)))
             && rings(kernel, group).all(|ring| ring != kernel.ops[op].operands[2])
             && width(kernel, group).saturating_add(columns(kernel, op)) <= wgmma::MAX_COLUMNS
         {
@@ -81,7 +82,6 @@ fn are_companions(kernel: &Kernel, first: Op, other: Op) -> bool {
     a.opcode == b.opcode
         && (a_ring, a_slot, a_b_slot) == (b_ring, b_slot, b_b_slot)
         && elem(a_sum) == elem(b_sum)
-        && kernel.result(first) != b_sum
         && form(kernel, first, a_b).is_some_and(|form| Some(form) == self::form(kernel, other, b_b))
 }
 
@@ -188,5 +188,37 @@ kernel @wide(%a: view<?x?x{elem}> {facts}, %b: view<?x?x{elem}> {facts}, %c: vie
             let strides: Vec<u32> = rings.iter().map(|ring| ring.1).collect();
             assert_eq!(strides, widths.map(|rows| rows * 128));
         }
+    }
+
+    /// What adds to a companion's sums comes behind it.
+    #[test]
+    fn a_chain_is_no_companion() {
+        let kernel = |last: &str| {
+            format!(
+                "
+#0 = [64,64]{{offset=[[0,1],[0,2],[0,4],[0,8],[0,16],[0,32],[1,8],[2,16],[4,32],[8,0],[16,0],[32,0]]}}
+#1 = [64,64]{{reg=[[0,1],[8,0],[0,8],[0,16],[0,32]], lane=[[0,2],[0,4],[1,0],[2,0],[4,0]], warp=[[16,0],[32,0]]}}
+kernel @chain() hints {{num_warps = 4, num_stages = 2, warp_specialize = cooperative}} {{
+  %a = shared_alloc : shared<2 x 64x64xbf16, #0>
+  %b = shared_alloc : shared<2 x 64x64xbf16, #0>
+  %c = shared_alloc : shared<2 x 64x64xbf16, #0>
+  %d = shared_alloc : shared<2 x 64x64xbf16, #0>
+  warp_specialize {{consumers = 1}} {{
+    yield
+  }} {{
+    %z = const 0 : i32
+    %none = const 0.0 : tile<64x64xf32, #1>
+    %x = async_dot {{transpose_b}} %a[%z], %b[%z], %none : tile<64x64xf32, #1>
+    %y = async_dot {{transpose_b}} %a[%z], %c[%z], %none : tile<64x64xf32, #1>
+    %w = async_dot {{transpose_b}} %a[%z], %d[%z], {last} : tile<64x64xf32, #1>
+    %p, %q, %r = async_dot_wait 0 %x, %y, %w : tile<64x64xf32, #1>, tile<64x64xf32, #1>, tile<64x64xf32, #1>
+    yield
+  }}
+}}"
+            )
+        };
+        let groups = |last: &str| super::of(&text::parse(&kernel(last)).unwrap().pop().unwrap());
+        assert_eq!(groups("%none").iter().map(Vec::len).collect::<Vec<_>>(), [3]);
+        assert!(groups("%y").is_empty());
     }
 }

@@ -220,6 +220,19 @@ fn what_does_not_fit_is_named() {
 }
 
 #[test]
+fn something_is_chosen_for_products_without_elements() {
+    for device in [DeviceClass::H200, DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
+        for shape in [[128, 0, 4096], [0, 4096, 4096], [4096, 0, 64], [1, 0, 64], [128, 128, 0], [0, 0, 0]] {
+            let problem = Problem::dense(shape, Class::Half);
+            let config = Config::choose(&problem, true, device);
+            assert_ne!(config.algorithm, Algorithm::StreamK, "{shape:?}");
+            let programs = config.programs(1, shape, 132);
+            assert!(programs == 0 || shape[1] > 0, "{config:?} for {shape:?}");
+        }
+    }
+}
+
+#[test]
 fn what_is_chosen_is_legal() {
     for device in [DeviceClass::H200, DeviceClass::A100, DeviceClass::Host { threads: 2 }] {
         for class in [Class::F32, Class::Tf32, Class::Half, Class::Float8, Class::Int8] {

@@ -179,6 +179,7 @@ fn teams_share_columns_of_tiles() {
     assert_eq!(programs(256, 4 * 64, 132), 4 * 4 * 8);
     assert_eq!(programs(256, 40 * 64, 132), 4 * 33);
     assert_eq!(programs(256, 64, 3), 3);
+    assert_eq!(programs(256, 0, 132), 0);
 }
 
 fn stream_k(rows: usize, block_n: usize) -> Config {

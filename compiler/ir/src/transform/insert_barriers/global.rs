@@ -107,6 +107,11 @@ fn same_grid(kernel: &Kernel, info: &AxisInfoMap, a: Op, b: Op) -> bool {
         let Opcode::ViewStore { .. } = data.opcode else { return None };
         let (value, address) = data.operands.split_last()?;
         let (view, offsets) = address.split_first()?;
+        // One that is made in a loop is another one in each iteration; and one that is made may have elements in common with itself.
+        let ValueDef::Arg(block, _) = kernel.values[*view].def else { return None };
+        if block != kernel.body {
+            return None;
+        }
         let ty = kernel.ty(*value).as_tile()?;
         let begins = |(&offset, &extent): (&Value, &u32)| info.divisibility(offset, 0) >= u64::from(extent);
         let in_grid = offsets.iter().zip(ty.shape.dims()).all(begins);

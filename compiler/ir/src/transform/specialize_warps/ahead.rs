@@ -81,8 +81,10 @@ fn divisions(kernel: &Kernel, body: Block, ops: &[Op]) -> Vec<Op> {
         if data.operands.iter().any(|v| of_index.contains(v)) {
             of_index.extend(data.results.iter().copied());
             let divides = matches!(data.opcode, Opcode::Binary(BinaryOp::Div | BinaryOp::Rem));
-            let is_int = kernel.ty(data.operands[0]).value_elem().is_some_and(|e| !e.is_float());
-            if divides && is_int && kernel.as_const(data.operands[1]).is_none() {
+            // A wait holds words.
+            let elem = kernel.ty(data.operands[0]).value_elem();
+            let is_word = elem.is_some_and(|e| !e.is_float() && e.bits() == 32);
+            if divides && is_word && kernel.as_const(data.operands[1]).is_none() {
                 found.push(op);
             }
         }
