@@ -117,7 +117,8 @@ impl BackwardWorkspace {
         BackwardWorkspace::default()
     }
 
-    /// Makes room for so many sequences, heads and queries of each.
+    /// Makes room for so many sequences, heads and queries of each: all that is needed where [`BackwardOptions::deterministic`] is asked for. Otherwise [`reserve_sums`](Self::reserve_sums), too, spares the
+    /// first call an allocation; it fails if there is no memory for that.
     ///
     /// # Errors
     /// If the device has no memory left.
