@@ -27,7 +27,7 @@ pub enum Algorithm {
     Gemv,
 }
 
-/// How the work is cut. All extents are powers of two.
+/// How the work is cut. All extents are powers of two, but for that of `block_n` and `beside` together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Which kernel.

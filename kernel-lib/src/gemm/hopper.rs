@@ -213,7 +213,7 @@ fn suits(config: &Config, problem: &Problem) -> bool {
 const PAIR_RATE: f64 = 66e3;
 const LONE_RATE: f64 = 60e3;
 const PAIR_CACHE_RATE: f64 = 155e3;
-/// What two products a step take beside one.
+/// What two products a step took beside one when this was fitted; they are one instruction since, and this was not fitted again.
 const TWO_PARTS: f64 = 1.06;
 
 /// What a config takes for few rows of x, in microseconds: as long as the pair of multiprocessors that has the most weights to read. Fitted to all widths of tiles at 64 rows on an H200.
@@ -283,7 +283,7 @@ pub fn choose(problem: &Problem, split: bool, multiprocessors: u32) -> Option<Co
         .filter(|(config, _)| {
             config.cluster == 1 || config.beside > 0 || config.rows == 64 * config.cluster as usize
         })
-        // Tiles of two parts have no counterpart that computes yᵀ.
+        // Tiles of several parts have no counterpart that computes yᵀ.
         .filter(|(config, _)| config.beside == 0 || !problem.by_columns)
         .filter(|(config, _)| !few || suits(config, problem))
         .filter(|(config, _)| split || config.algorithm != Algorithm::StreamK)
